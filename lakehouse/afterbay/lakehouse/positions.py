@@ -1,4 +1,4 @@
-"""Where in a log: one partition of one incarnation of a topic, and the next offset to read there."""
+"""Where in a log: a partition of one incarnation of a topic, and the next offset to read."""
 
 from __future__ import annotations
 
