@@ -84,7 +84,8 @@ def encode(event: Event) -> bytes:
     out.write(schema.header)
     body = msgspec.to_builtins(event, builtin_types=_BUILTIN)
     try:
-        fastavro.schemaless_writer(out, schema.parsed, body)
+        # a tuple in a union is our array, not fastavro's (branch, value) pair
+        fastavro.schemaless_writer(out, schema.parsed, body, disable_tuple_notation=True)
     except Exception as error:  # fastavro raises many kinds; none may carry the value outwards
         raise EncodeError(
             f"{event.TOPIC}: the carrier does not fit revision {schema.revision} "
