@@ -1,0 +1,6 @@
+"""A real Apache Kafka on this machine, without Java, Maven or Docker."""
+
+from afterbay.platform.broker.embedded import EmbeddedBroker
+from afterbay.platform.broker.reach import is_up, require
+
+__all__ = ["EmbeddedBroker", "is_up", "require"]

@@ -1,0 +1,115 @@
+"""Make the topics, and tell their ids and offsets.
+
+In:   a Kafka address, the number of partitions
+Out:  every topic of `topics.TOPICS`, with its retention and cap; `topic_ids`, `end_offsets`
+Refuses: a missing topic, an unreachable broker (Unavailable)
+Never: changes or deletes a topic that exists
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+    TopicDescription,
+)
+
+from afterbay.lakehouse.positions import SourcePartition
+from afterbay.schemas.errors import Unavailable
+from afterbay.schemas.topics import TABLES, TOPICS, Topic
+from afterbay.streams.kafka import (
+    ENVELOPE_BYTES,
+    KafkaAddress,
+    client_config,
+    consumer_config,
+    log,
+    raised,
+)
+from afterbay.schemas.topics import MAX_MESSAGE_BYTES
+
+_TIMEOUT_S = 15.0
+
+
+def ensure_topics(address: KafkaAddress, partitions: int) -> tuple[str, ...]:
+    """Make every topic that is missing; logical names of those made. Safe to repeat."""
+    wanted = {address.topic(t.name): t for t in TOPICS.values()}
+    new = [_new_topic(name, facts, partitions) for name, facts in wanted.items()]
+    made = []
+    for name, future in _admin(address).create_topics(new, request_timeout=_TIMEOUT_S).items():
+        try:
+            future.result()
+            made.append(wanted[name].name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise raised(error, f"creating topic {wanted[name].name}") from None
+    return tuple(made)
+
+
+def topic_ids(address: KafkaAddress, topics: Iterable[str] = tuple(TOPICS)) -> dict[str, str]:
+    """Kafka's id of each topic, by logical name; Unavailable if one is missing."""
+    return {name: str(found.topic_id) for name, found in _describe(address, topics).items()}
+
+
+def partitions_of(
+    address: KafkaAddress, topics: Iterable[str] = tuple(TABLES)
+) -> tuple[SourcePartition, ...]:
+    """Every partition of these topics as they are now."""
+    described = _describe(address, topics).items()
+    return tuple(
+        SourcePartition(name, str(found.topic_id), part.id)
+        for name, found in described
+        for part in found.partitions
+    )
+
+
+class EndOffsets:
+    """End offsets of a few topics, over one connection. Cheap enough to ask every second."""
+
+    def __init__(self, address: KafkaAddress, topics: Iterable[str]) -> None:
+        self._admin = _admin(address)
+        self._address = address
+        self._places = partitions_of(address, topics)
+
+    def __call__(self) -> dict[SourcePartition, int]:
+        """Offset after the last decided record of each partition (its last stable offset)."""
+        asked = {TopicPartition(self._address.topic(p.topic), p.partition): p for p in self._places}
+        found = self._admin.list_offsets(
+            dict.fromkeys(asked, OffsetSpec.latest()),
+            request_timeout=_TIMEOUT_S,
+        )
+        try:
+            return {asked[where]: future.result().offset for where, future in found.items()}
+        except KafkaException as error:
+            raise raised(error, "asking for end offsets") from None
+
+
+def _admin(address: KafkaAddress) -> AdminClient:
+    return AdminClient(client_config(address), logger=log)
+
+
+def _new_topic(physical: str, facts: Topic, partitions: int) -> NewTopic:
+    config = {
+        "retention.ms": str(facts.retention_ms),
+        "max.message.bytes": str(MAX_MESSAGE_BYTES + ENVELOPE_BYTES),
+        # the archive's date is the broker's time, which no producer can shift
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "compact" if facts.compacted else "delete",
+    }
+    if facts.compacted:
+        # a cursor a flush: small segments let compaction keep the topic as short as its sources
+        config |= {"segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
+    count = 1 if facts.single else partitions
+    return NewTopic(physical, num_partitions=count, replication_factor=-1, config=config)
+
+
+def _describe(address: KafkaAddress, topics: Iterable[str]) -> dict[str, TopicDescription]:
+    names = {address.topic(name): name for name in topics}
+    futures = _admin(address).describe_topics(
+        TopicCollection(list(names)), request_timeout=_TIMEOUT_S
+    )
+    return {names[physical]: _found(names[physical], f) for physical, f in futures.items()}
