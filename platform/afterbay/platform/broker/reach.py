@@ -27,5 +27,6 @@ def require(bootstrap: str, timeout_s: float = 5.0) -> None:
     if not is_up(bootstrap, timeout_s):
         raise Unavailable(
             f"no Kafka answers at {bootstrap} within {timeout_s:g} s; start one with "
-            "`afterbay up`, or set AFTERBAY_BOOTSTRAP to the address of yours; `afterbay status` shows what runs"
+            "`afterbay up`, or set AFTERBAY_BOOTSTRAP to the address of yours; `afterbay status` "
+            "shows what runs"
         )
