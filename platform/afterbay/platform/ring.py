@@ -22,7 +22,6 @@ skipped to the next position whose record is whole, and counted in `torn`.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import mmap
 import os
 import struct
@@ -43,6 +42,11 @@ _ALIGN = _RECORD.size
 _MAX_RECORD = 16 * 1024 * 1024
 _ZEROS = bytes(1024 * 1024)
 
+L1 = "l1"
+"""Name of the gateway's ring: it lies at `Home.ring(L1)`."""
+CAPACITY = 64 * 1024 * 1024
+"""Bytes it is made with: some thousands of answers, minutes of a flusher that is away."""
+
 Role = Literal["writer", "reader", "observer"]
 
 
@@ -56,13 +60,6 @@ class Reservation:
 
     room: int
     """Bytes of the ring still held, record header and alignment included; 0 once ended."""
-
-
-def default_path(home: Path) -> Path:
-    """Where the ring of a home lies: shared memory, named from a hash of the home's path."""
-    name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]
-    shm = Path("/dev/shm")  # noqa: S108  # shared memory is the point; the file is made 0600, O_EXCL
-    return shm / f"afterbay-{name}.ring" if shm.is_dir() else home / "run" / "l1.ring"
 
 
 def room_for(size: int) -> int:
