@@ -1,18 +1,24 @@
 """Make the topics, and tell their ids and offsets.
 
 In:   a Kafka address, the number of partitions
-Out:  every topic of `topics.TOPICS`, with its retention and cap; `topic_ids`, `end_offsets`
+Out:  every topic of `topics.TOPICS`, with its retention and cap; their ids, partitions, ends
 Refuses: a missing topic, an unreachable broker (Unavailable)
 Never: changes or deletes a topic that exists
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
+from concurrent.futures import Future
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported without saying so
     AdminClient,
     NewTopic,
     OffsetSpec,
@@ -21,16 +27,8 @@ from confluent_kafka.admin import (
 
 from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas.errors import Unavailable
-from afterbay.schemas.topics import TABLES, TOPICS, Topic
-from afterbay.streams.kafka import (
-    ENVELOPE_BYTES,
-    KafkaAddress,
-    client_config,
-    consumer_config,
-    log,
-    raised,
-)
-from afterbay.schemas.topics import MAX_MESSAGE_BYTES
+from afterbay.schemas.topics import MAX_MESSAGE_BYTES, TABLES, TOPICS, Topic
+from afterbay.streams.kafka import ENVELOPE_BYTES, KafkaAddress, client_config, log, raised
 
 _TIMEOUT_S = 15.0
 
@@ -40,7 +38,8 @@ def ensure_topics(address: KafkaAddress, partitions: int) -> tuple[str, ...]:
     wanted = {address.topic(t.name): t for t in TOPICS.values()}
     new = [_new_topic(name, facts, partitions) for name, facts in wanted.items()]
     made = []
-    for name, future in _admin(address).create_topics(new, request_timeout=_TIMEOUT_S).items():
+    admin = _admin(address)  # held until the answers are in: dropping it cancels them
+    for name, future in admin.create_topics(new, request_timeout=_TIMEOUT_S).items():
         try:
             future.result()
             made.append(wanted[name].name)
@@ -52,7 +51,7 @@ def ensure_topics(address: KafkaAddress, partitions: int) -> tuple[str, ...]:
 
 def topic_ids(address: KafkaAddress, topics: Iterable[str] = tuple(TOPICS)) -> dict[str, str]:
     """Kafka's id of each topic, by logical name; Unavailable if one is missing."""
-    return {name: str(found.topic_id) for name, found in _describe(address, topics).items()}
+    return {name: _id(found) for name, found in _describe(address, topics).items()}
 
 
 def partitions_of(
@@ -61,7 +60,7 @@ def partitions_of(
     """Every partition of these topics as they are now."""
     described = _describe(address, topics).items()
     return tuple(
-        SourcePartition(name, str(found.topic_id), part.id)
+        SourcePartition(name, _id(found), part.id)
         for name, found in described
         for part in found.partitions
     )
@@ -71,15 +70,22 @@ class EndOffsets:
     """End offsets of a few topics, over one connection. Cheap enough to ask every second."""
 
     def __init__(self, address: KafkaAddress, topics: Iterable[str]) -> None:
-        self._admin = _admin(address)
         self._address = address
-        self._places = partitions_of(address, topics)
+        self._topics = tuple(topics)
+        self._admin = _admin(address)
+        self._places: tuple[SourcePartition, ...] = ()
 
-    def __call__(self) -> dict[SourcePartition, int]:
-        """Offset after the last decided record of each partition (its last stable offset)."""
+    def __call__(
+        self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[SourcePartition, int]:
+        """Offset after the last record of each partition, or after the last decided one."""
+        if not self._places:
+            self._places = partitions_of(self._address, self._topics)
         asked = {TopicPartition(self._address.topic(p.topic), p.partition): p for p in self._places}
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # no annotations
         found = self._admin.list_offsets(
-            dict.fromkeys(asked, OffsetSpec.latest()),
+            dict.fromkeys(asked, latest),
+            isolation_level=isolation,
             request_timeout=_TIMEOUT_S,
         )
         try:
@@ -109,7 +115,22 @@ def _new_topic(physical: str, facts: Topic, partitions: int) -> NewTopic:
 
 def _describe(address: KafkaAddress, topics: Iterable[str]) -> dict[str, TopicDescription]:
     names = {address.topic(name): name for name in topics}
-    futures = _admin(address).describe_topics(
-        TopicCollection(list(names)), request_timeout=_TIMEOUT_S
-    )
+    admin = _admin(address)
+    futures = admin.describe_topics(TopicCollection(list(names)), request_timeout=_TIMEOUT_S)
     return {names[physical]: _found(names[physical], f) for physical, f in futures.items()}
+
+
+def _found(name: str, future: Future[TopicDescription]) -> TopicDescription:
+    try:
+        return future.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise Unavailable(
+                f"topic {name} is not there yet; `afterbay topics` makes every topic"
+            ) from None
+        raise raised(error, f"describing topic {name}") from None
+
+
+def _id(found: TopicDescription) -> str:
+    # librdkafka prints base64's plain alphabet, Kafka's own tools the one for file names
+    return str(found.topic_id).replace("+", "-").replace("/", "_")
