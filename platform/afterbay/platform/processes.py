@@ -59,6 +59,7 @@ class Child:
         """Start it; its output is appended to `log`."""
         self.spec = spec
         self.log = log
+        self._group_gone = False
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as out:
             self.log_start = out.tell()
@@ -87,9 +88,11 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the whole group, also when its leader has ended already."""
-        self._send(signal.SIGKILL, group=True)
-        self._popen.wait()
+        """SIGKILL to the whole group, also when its leader has ended already. Safe to repeat."""
+        if not self._group_gone:  # later its number may belong to somebody else
+            self._send(signal.SIGKILL, group=True)
+            self._popen.wait()
+            self._group_gone = True
 
     def log_tail(self, lines: int = 12) -> str:
         """The last lines this very run has logged."""
