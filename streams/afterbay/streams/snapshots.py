@@ -27,15 +27,17 @@ from afterbay.schemas.errors import BadState
 from afterbay.schemas.events import Metric, PolicySnapshot
 from afterbay.schemas.signer import Signer, Verifier
 from afterbay.streams.arms import Action, ArmState, fold_arms
+from afterbay.streams.publishing import publish
 from afterbay.streams.signing import SIGNATURE_BYTES
 
-__all__ = [  # what this module lends out, the fold of `arms` among it
+__all__ = [  # what this module lends out, the fold of `arms` and the publisher among it
     "ArmState",
     "BadSnapshot",
     "Manifest",
     "canonical",
     "fold_arms",
     "folder_of",
+    "publish",
     "read_manifest",
     "seal_snapshot",
     "snapshot_event",
