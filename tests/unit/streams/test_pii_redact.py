@@ -60,9 +60,10 @@ def disguised(draw: st.DrawFn) -> str:
     """A value as somebody might write it: another width, another script, invisible characters."""
     value = draw(st.sampled_from(VALUES))
     writings: tuple[Callable[[str], str], ...] = (str, full_width, arabic)
-    value = draw(st.sampled_from(writings))(value)
-    at = draw(st.integers(1, len(value) - 1))
-    return value[:at] + draw(st.sampled_from(("", *ZERO_WIDTH))) + value[at:]
+    written = draw(st.sampled_from(writings))(value)
+    at = draw(st.integers(1, len(written) - 1))
+    hidden: str = draw(st.sampled_from(("", *ZERO_WIDTH)))
+    return written[:at] + hidden + written[at:]
 
 
 pieces = st.one_of(

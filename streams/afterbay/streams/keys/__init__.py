@@ -2,7 +2,7 @@
 
 In:   a home's `keys/` folder
 Out:  `ensure_keys` (first use) and `Pseudonyms`; the rest is imported from its own module:
-      `vault` (the pair that opens), `store` (sealed data keys), `sealer` (seals and opens values)
+      `vault` (the pair that opens), `store` (sealed keys), `sealer` (seals and opens values)
 Never: imports more than the standard library here, because the gateway imports this package
 """
 
