@@ -275,7 +275,8 @@ def _scan(lake: Lake, table: str, days: tuple[str, str] | None) -> pl.LazyFrame:
     rows = pl.scan_delta(tables.open(lake, table))
     if days is None:
         return rows
-    return rows.filter(pl.col("date").is_between(*map(pl.lit, days)))
+    first, last = days
+    return rows.filter(pl.col("date").is_between(pl.lit(first), pl.lit(last)))
 
 
 def _positions(lake: Lake, table: str, pipeline: str) -> dict[SourcePartition, int]:

@@ -11,7 +11,7 @@ each pair once, whichever side came first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -25,7 +25,9 @@ from afterbay.lakehouse.lookup import rows_by_id
 from afterbay.lakehouse.positions import SourcePartition, parse_txn_id
 from afterbay.lakehouse.watermarks import OffsetReader
 from afterbay.schemas.topics import EXPERIENCE_TABLE
+from afterbay.streams.agent import log_to_stderr, run
 from afterbay.streams.rewarder import below, first_rows
+from afterbay.streams.settings import StreamSettings
 
 PIPELINE = "bucketer"
 _PLACE = ("_topic", "_topic_id", "_partition", "_offset", "_ts")
@@ -121,3 +123,10 @@ def _as_side(rows: pa.Table, side: str, id_name: str) -> pa.Table:
     names = {"event_id": id_name, **{f"_{n}": f"{side}_{n}" for n in tables.EXPERIENCE_PLACES}}
     kept: Sequence[str] = [n for n in rows.column_names if n not in ("_topic", "_ts")]
     return rows.select(kept).rename_columns([names.get(n, n) for n in kept])
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Entry point of the agent; its exit code."""
+    log_to_stderr()
+    settings = StreamSettings.from_env(environ)
+    return run(Bucketer(lake=settings.lake), settings.agent(settings.poll_s))

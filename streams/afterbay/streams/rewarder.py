@@ -8,7 +8,7 @@ Never: reads table `reward`; holds a position anywhere but in the outbox's curso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -21,10 +21,13 @@ from afterbay.lakehouse.lookup import rows_by_id
 from afterbay.lakehouse.positions import Positions, SourcePartition
 from afterbay.lakehouse.watermarks import Batch, OffsetReader
 from afterbay.schemas import ids
-from afterbay.schemas.clock import Clock
+from afterbay.schemas.clock import Clock, SystemClock
 from afterbay.schemas.events import Component, Cursor, InputOffset, RewardAssigned
+from afterbay.streams.admin import EndOffsets
+from afterbay.streams.agent import log_to_stderr, run
 from afterbay.streams.outbox import Outbox
-from afterbay.streams.sweep import DefaultSweep
+from afterbay.streams.settings import StreamSettings
+from afterbay.streams.sweep import FEEDBACK, DefaultSweep
 
 SOURCE = "rewarder"
 GENERATION = 1
@@ -248,3 +251,18 @@ def distinct_opinions(rows: pa.Table, sources: Sequence[str]) -> pl.DataFrame:
         "event_id",
         "score",
     )
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Entry point of the agent; its exit code."""
+    log_to_stderr()
+    settings = StreamSettings.from_env(environ)
+    clock = SystemClock()
+    agent = Rewarder(
+        lake=settings.lake,
+        outbox=Outbox(SOURCE, settings.address, clock),
+        clock=clock,
+        end_offsets=EndOffsets(settings.address, [FEEDBACK]),
+        settings=RewarderSettings(reward_wait=settings.reward_wait),
+    )
+    return run(agent, settings.agent(settings.poll_s))
