@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from afterbay.streams.pii.redact import Cut, Redacted, Redactor, Span, assemble
+from afterbay.streams.pii.redact import Cut, Failed, Redacted, Redactor, Span, assemble
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?', re.DOTALL)
 _PIECE = re.compile(
@@ -48,6 +48,14 @@ def redact_json(
         return redactor.redact(text, prior, first_ordinal)
     cuts = [cut for value in _values(text) for cut in _cuts(redactor, value, prior)]
     return assemble(text, cuts, first_ordinal)
+
+
+def attempt_json(redactor: Redactor, text: str) -> Redacted | Failed:
+    """`redact_json` with the detector's fault as a value."""
+    try:
+        return redact_json(redactor, text)
+    except Exception as error:  # whatever a rule raises, the text must not pass
+        return Failed(type(error).__name__)
 
 
 def _is_json(text: str) -> bool:
