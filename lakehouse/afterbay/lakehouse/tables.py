@@ -155,7 +155,7 @@ def _event_schema(table: str) -> pa.Schema:
     if topic is None:
         raise KeyError(f"no table {table!r}; known tables: {', '.join(NAMES)}")
     fields = [pa.field(f["name"], _arrow_type(f["type"])) for f in _avro_fields(topic)]
-    return pa.schema([*fields, *_PLACE, pa.field("date", pa.string())])
+    return _ordered([*fields, *_PLACE, pa.field("date", pa.string())])
 
 
 @cache
@@ -166,7 +166,7 @@ def _experience_schema() -> pa.Schema:
         for side in ("inference", "reward")
         for name in EXPERIENCE_PLACES
     ]
-    return pa.schema(
+    return _ordered(
         [
             pa.field("inference_id", pa.string()),
             *(inference.field(name) for name in EXPERIENCE_FROM_INFERENCE),
@@ -178,6 +178,11 @@ def _experience_schema() -> pa.Schema:
             pa.field(RANGE_COLUMN, pa.string()),
         ]
     )
+
+
+def _ordered(fields: list[pa.Field]) -> pa.Schema:
+    """Structs last: delta-rs 1.6 hides the statistics of every column that comes after one."""
+    return pa.schema(sorted(fields, key=lambda field: pa.types.is_struct(field.type)))
 
 
 @cache
