@@ -47,6 +47,10 @@ class Snapshot:
     """Where its folder lies; `snapshots.folder_of` finds it."""
     parent: str | None
     """Snapshot it was trained from; None for a warm start."""
+    manifest: str
+    """Signed manifest, canonical JSON text."""
+    signature: str
+    """Base64 Ed25519 signature of the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,7 @@ class ArmState:
         retired = self.standing.get(event.snapshot_id) == "retired"
         if step is None or retired or (known is not None and known.digest != event.digest):
             return replace(self, seen=self.seen | {event.event_id})
-        told = known or Snapshot(
-            event.snapshot_id, event.policy, event.digest, event.uri, event.parent
-        )
+        told = known or _told_of(event)
         met = replace(
             self,
             seen=self.seen | {event.event_id},
@@ -128,6 +130,18 @@ class ArmState:
 def fold_arms(events: Iterable[PolicySnapshot], start: ArmState | None = None) -> ArmState:
     """The state after `events` of ONE policy, in partition order, beginning from `start`."""
     return reduce(ArmState.advance, events, start or ArmState())
+
+
+def _told_of(event: PolicySnapshot) -> Snapshot:
+    return Snapshot(
+        snapshot_id=event.snapshot_id,
+        policy=event.policy,
+        digest=event.digest,
+        uri=event.uri,
+        parent=event.parent,
+        manifest=event.manifest,
+        signature=event.signature,
+    )
 
 
 def _mark(state: ArmState, snapshot_id: str, standing: Standing) -> dict[str, Standing]:

@@ -26,7 +26,7 @@ import msgspec
 from afterbay.schemas.errors import BadState
 from afterbay.schemas.events import Metric, PolicySnapshot
 from afterbay.schemas.signer import Signer, Verifier
-from afterbay.streams.arms import Action, ArmState, fold_arms
+from afterbay.streams.arms import Action, ArmState, Snapshot, fold_arms
 from afterbay.streams.publishing import publish
 from afterbay.streams.signing import SIGNATURE_BYTES
 
@@ -37,6 +37,7 @@ __all__ = [  # what this module lends out, the fold of `arms` and the publisher 
     "canonical",
     "fold_arms",
     "folder_of",
+    "next_event",
     "publish",
     "read_manifest",
     "seal_snapshot",
@@ -216,7 +217,34 @@ def snapshot_event(
         signature=base64.b64encode((folder / SIGNATURE).read_bytes()).decode(),
         split=split,
         trained_on=None if manifest.trained_on is None else canonical(manifest.trained_on),
-        metrics=tuple(Metric(name=k, value=v) for k, v in numbers.items() if math.isfinite(v)),
+        metrics=_finite(numbers),
+    )
+
+
+def next_event(
+    snapshot: Snapshot,
+    action: Action,
+    *,
+    event_id: str,
+    split: float | None = None,
+    metrics: Mapping[str, float] | None = None,
+) -> PolicySnapshot:
+    """The event that `action` happened to a snapshot that events told of before.
+
+    Needs no files, so a snapshot whose folder was damaged or lost can still be rolled back.
+    """
+    return PolicySnapshot(
+        event_id=event_id,
+        policy=snapshot.policy,
+        action=action,
+        snapshot_id=snapshot.snapshot_id,
+        parent=snapshot.parent,
+        digest=snapshot.digest,
+        uri=snapshot.uri,
+        manifest=snapshot.manifest,
+        signature=snapshot.signature,
+        split=split,
+        metrics=_finite(metrics or {}),
     )
 
 
@@ -238,6 +266,10 @@ def folder_of(uri: str, home: Path) -> Path:
             "missing", f"snapshot uri of scheme {parts.scheme}: only local folders are read here"
         )
     return home / unquote(parts.path)
+
+
+def _finite(numbers: Mapping[str, float]) -> tuple[Metric, ...]:
+    return tuple(Metric(name=k, value=v) for k, v in numbers.items() if math.isfinite(v))
 
 
 def _parse(message: bytes, folder: Path) -> Manifest:

@@ -22,7 +22,9 @@ from afterbay.streams.snapshots import (
     BadSnapshot,
     Manifest,
     canonical,
+    fold_arms,
     folder_of,
+    next_event,
     seal_snapshot,
     snapshot_event,
     uri_of,
@@ -208,6 +210,18 @@ def test_the_event_carries_what_a_node_needs_to_trust_the_folder(folder: Path) -
     assert event.metrics == (Metric(name="ess", value=9.0),)
     assert event.trained_on is not None
     assert json.loads(event.trained_on)["seed"] == 7
+
+
+def test_what_happens_next_can_be_told_without_the_files(folder: Path) -> None:
+    manifest = verify_snapshot(folder, VERIFIER)
+    first = snapshot_event(folder, manifest, "canary", event_id="e1", uri="snapshots/s", split=0.5)
+    candidate = fold_arms([first]).candidate
+    assert candidate is not None
+    then = next_event(candidate, "rolled_back", event_id="e2", metrics={"n": math.nan, "m": 1.0})
+    assert (then.action, then.split) == ("rolled_back", None)
+    assert then.metrics == (Metric(name="m", value=1.0),)
+    same = ("policy", "snapshot_id", "parent", "digest", "uri", "manifest", "signature")
+    assert [getattr(then, name) for name in same] == [getattr(first, name) for name in same]
 
 
 def test_a_uri_inside_the_home_moves_with_the_home(tmp_path: Path) -> None:
