@@ -15,14 +15,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.commits import TxnLog, read_commit
 from afterbay.lakehouse.durable import sync_commits
+from afterbay.lakehouse.files import data_files
 from afterbay.lakehouse.lake import Lake
 from afterbay.schemas.errors import BadSettings, BadState, Fenced
 
@@ -112,16 +111,9 @@ def _compact(
 
 def _crowded(table: str, handle: DeltaTable, limit: int) -> list[tuple[tuple[str, str], ...]]:
     """Partitions with more files than it is worth having."""
-    names = tables.partition_columns(table)
-    partitions: list[dict[str, Any]] = _partition_values(handle)
-    counted = Counter(tuple((name, str(p[name])) for name in names) for p in partitions)
-    return sorted(partition for partition, files in counted.items() if files >= limit)
-
-
-def _partition_values(handle: DeltaTable) -> list[dict[str, Any]]:
-    column = pa.table(handle.get_add_actions()).column("partition")
-    values: list[dict[str, Any]] = column.to_pylist()
-    return values
+    files = data_files(handle, tables.partition_columns(table))
+    counted = Counter(file.partition for file in files)
+    return sorted(partition for partition, count in counted.items() if count >= limit)
 
 
 def _checkpoint(lake: Lake, table: str, commits: int) -> int | None:

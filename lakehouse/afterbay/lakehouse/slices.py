@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.commits import TxnLog
+from afterbay.lakehouse.experience import RANK_COLUMNS, newest_rows
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import Positions, SourcePartition, parse_txn_id
 from afterbay.schemas.clock import from_micros, micros
@@ -30,7 +31,6 @@ from afterbay.schemas.topics import EXPERIENCE_TABLE
 
 HELD_OUT_OF = 10
 """One session in so many is held out."""
-_REWARD_RANK = ("generation", "feedback_count", "reward_offset")
 _NARROW = (
     "inference_id",
     "policy",
@@ -200,12 +200,11 @@ def _choose(lake: Lake, spec: SliceSpec) -> pl.DataFrame:
     )
     for side in ("inference", "reward"):
         rows = _below(rows, spec.positions, side)
-    newest = rows.sort(_REWARD_RANK, descending=True).unique("inference_id", keep="first")
-    return (
-        newest.join(_dropped(lake, spec), on="inference_id", how="anti")
-        .sort("inference_id")
-        .collect()
-    )
+    ranked = rows.collect()
+    rows_kept = newest_rows(ranked.select(RANK_COLUMNS).to_arrow()).to_pylist()
+    newest: pl.DataFrame = ranked[rows_kept]
+    dropped = _dropped(lake, spec).collect()
+    return newest.join(dropped, on="inference_id", how="anti", maintain_order="left")
 
 
 def _dropped(lake: Lake, spec: SliceSpec) -> pl.LazyFrame:

@@ -77,7 +77,8 @@ class Bucketer:
         rows = self._join(pa.concat_tables([new_rewards, older]), inferences.version, moved)
         self._ledger.append(rows, {p: expected.get(p, 0) for p in moved}, moved)
         self._rewards_after, self._inferences_after = rewards_after, inferences_after
-        return new_rewards.num_rows + new_keys.num_rows > 0
+        read: int = new_rewards.num_rows + new_keys.num_rows
+        return read > 0
 
     def drain(self) -> None:
         """Join what is in the tables now."""

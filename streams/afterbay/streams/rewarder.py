@@ -216,7 +216,7 @@ def first_rows(
     taken = rows.sort(_ARRIVED).head(limit)
     ends = taken.group_by("_topic", "_topic_id", "_partition").agg(pl.col("_offset").max() + 1)
     moved = {SourcePartition(t, i, p): offset for t, i, p, offset in ends.iter_rows()}
-    return taken.to_arrow(), {**after, **moved}
+    return taken.to_arrow().cast(batch.rows.schema), {**after, **moved}
 
 
 def below(rows: pa.Table, positions: Positions) -> pa.Table:
@@ -229,7 +229,8 @@ def below(rows: pa.Table, positions: Positions) -> pa.Table:
         orient="row",
     )
     joined = pl.DataFrame(pl.from_arrow(rows)).join(ends, on=["_topic_id", "_partition"])
-    return joined.filter(pl.col("_offset") < pl.col("_end")).drop("_end").to_arrow()
+    kept = joined.filter(pl.col("_offset") < pl.col("_end")).drop("_end")
+    return kept.to_arrow().cast(rows.schema)
 
 
 def distinct_opinions(rows: pa.Table, sources: Sequence[str]) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,29 +18,12 @@ from afterbay.lakehouse.ledger import TableLedger
 from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas import ids
 from afterbay.schemas.errors import BadState
+from tests.support.lakes import NOON, row
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INFERENCE = SourcePartition("inference.completed.v2", "inf", 0)
 REWARD = SourcePartition("reward.assigned.v2", "rew", 0)
 DROP = SourcePartition("experience.dropped.v2", "dro", 0)
 POLICY = SourcePartition("policy.snapshot.v2", "pol", 0)
-
-
-def blank(kind: pa.DataType) -> Any:
-    if pa.types.is_list(kind):
-        return []
-    if pa.types.is_struct(kind):
-        return {f.name: blank(f.type) for f in kind}
-    if pa.types.is_string(kind):
-        return "x"
-    if pa.types.is_timestamp(kind):
-        return NOON
-    return kind.to_pandas_dtype()(0) if not pa.types.is_boolean(kind) else False
-
-
-def row(table: str, **values: Any) -> dict[str, Any]:
-    schema = tables.arrow_schema(table)
-    return {f.name: values.get(f.name, blank(f.type)) for f in schema}
 
 
 @dataclass
