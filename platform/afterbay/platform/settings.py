@@ -8,17 +8,16 @@ Never: is read at import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from afterbay.platform.home import Home
+from afterbay.schemas.environ import number, whole
 from afterbay.schemas.errors import BadSettings
 
 DEFAULT_HOME = ".afterbay"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-T = TypeVar("T", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,47 +52,20 @@ class Settings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Read `environ`; BadSettings for a value out of range."""
-        port = _between(0, 65_535)
         return cls(
             home=Home(Path(environ.get("AFTERBAY_HOME") or DEFAULT_HOME)),
             bootstrap=environ.get("AFTERBAY_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
             prefix=environ.get("AFTERBAY_TOPIC_PREFIX", ""),
-            partitions=_number(environ, "AFTERBAY_PARTITIONS", 12, int, _between(1, 10_000)),
-            flush_s=_number(environ, "AFTERBAY_FLUSH_S", 10.0, float, _between(0.05, 3_600)),
-            reward_wait_s=_number(
-                environ, "AFTERBAY_REWARD_WAIT_S", 86_400.0, float, _between(0, 30 * 86_400)
-            ),
+            partitions=whole(environ, "AFTERBAY_PARTITIONS", 12, 1, 10_000),
+            flush_s=number(environ, "AFTERBAY_FLUSH_S", 10, 0.05, 3_600),
+            reward_wait_s=number(environ, "AFTERBAY_REWARD_WAIT_S", 86_400, 0, 30 * 86_400),
             policy=environ.get("AFTERBAY_POLICY") or "bank-agent",
-            gateway_port=_number(environ, "AFTERBAY_GATEWAY_PORT", 8080, int, port),
+            gateway_port=whole(environ, "AFTERBAY_GATEWAY_PORT", 8080, 0, 65_535),
             scheduler=environ.get("AFTERBAY_SCHEDULER", ""),
             nodes=_pairs(environ, "AFTERBAY_NODES"),
             node_id=environ.get("AFTERBAY_NODE_ID", ""),
-            metrics_port=_number(environ, "AFTERBAY_METRICS_PORT", 0, int, port),
+            metrics_port=whole(environ, "AFTERBAY_METRICS_PORT", 0, 0, 65_535),
         )
-
-
-def _number(
-    environ: Mapping[str, str],
-    name: str,
-    default: T,
-    kind: type[T],
-    allowed: tuple[Callable[[float], bool], str],
-) -> T:
-    text = environ.get(name)
-    if not text:
-        return default
-    fits, expectation = allowed
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not fits(value):
-        raise BadSettings(f"{name} is {text!r}; expected {kind.__name__} {expectation}")
-    return value
-
-
-def _between(low: float, high: float) -> tuple[Callable[[float], bool], str]:
-    return lambda value: low <= value <= high, f"from {low:g} to {high:g}"
 
 
 def _pairs(environ: Mapping[str, str], name: str) -> dict[str, str]:
