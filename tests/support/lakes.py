@@ -25,7 +25,7 @@ def blank(kind: pa.DataType) -> Any:
         return "x"
     if pa.types.is_timestamp(kind):
         return NOON
-    return kind.to_pandas_dtype()(0) if not pa.types.is_boolean(kind) else False
+    return kind.to_pandas_dtype()(0).item() if not pa.types.is_boolean(kind) else False
 
 
 def row(table: str, **values: Any) -> dict[str, Any]:

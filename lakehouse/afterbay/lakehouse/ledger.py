@@ -90,7 +90,6 @@ class TableLedger:
             crash_points.reach("ledger.before_commit")
             self._commit(handle, prepared, moved)
             crash_points.reach("ledger.after_commit")
-            handle.update_incremental()
         except Exception as error:  # whatever it was, only the table knows whether it happened
             self._resolve(error, expected, moved)
         return self._settle(before, moved)
@@ -151,6 +150,7 @@ class TableLedger:
                 commit_properties=properties,
                 post_commithook_properties=tables.NO_HOOKS,
             )
+            handle.update_incremental()  # unlike the call below, this one leaves the handle behind
             return
         write_deltalake(
             handle,

@@ -27,7 +27,10 @@ from afterbay.schemas.errors import BadSettings
 from afterbay.schemas.topics import ARCHIVE_TABLE, EXPERIENCE_TABLE
 
 # downstream first: whatever a table holds, the ones it was made from hold already
-_DOWNSTREAM_FIRST = (EXPERIENCE_TABLE, "reward", *lake_tables.TOPIC_OF, ARCHIVE_TABLE)
+_DOWNSTREAM_FIRST = tuple(
+    dict.fromkeys((EXPERIENCE_TABLE, "reward", *lake_tables.TOPIC_OF, ARCHIVE_TABLE))
+)
+_COMPARED_WITH = {EXPERIENCE_TABLE: ("reward", "inference"), "reward": ("feedback",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ def prove(lake: Lake, tables: Iterable[str] | None = None, edges: Edges | None =
         raise BadSettings(
             f"no table {', '.join(unknown)}; known tables: {', '.join(lake_tables.NAMES)}"
         )
-    pinned = {name: pin(lake, name) for name in dict.fromkeys(_DOWNSTREAM_FIRST)}
+    needed = {ARCHIVE_TABLE, *wanted, *(n for name in wanted for n in _COMPARED_WITH.get(name, ()))}
+    pinned = {name: pin(lake, name) for name in _DOWNSTREAM_FIRST if name in needed}
     rows = archived(pinned[ARCHIVE_TABLE])
     differences: list[Difference] = []
     counts: dict[str, Count] = {}
