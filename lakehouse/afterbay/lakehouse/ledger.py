@@ -77,12 +77,13 @@ class TableLedger:
 
         A partition that the table has never held counts as 0, in the table and in `expected`.
         Without rows the commit moves positions only; if nothing moves there is no commit.
-        Raises PartitionsFenced (nothing written), CommitFailed (nothing written), BadState.
+        Raises PartitionsFenced, CommitFailed, Unavailable (nothing written), BadState.
         """
-        prepared = self._prepare(rows, expected, new)
-        moved = {p: v for p, v in new.items() if v != expected.get(p, 0)}
+        believed = {p: expected.get(p, 0) for p in {*expected, *new}}
+        prepared = self._prepare(rows, believed, new)
+        moved = {p: v for p, v in new.items() if v != believed[p]}
         handle = self._refresh()
-        self._check_owner(expected)
+        self._check_owner(believed)
         if not moved:
             return handle.version()
         before = handle.version()
@@ -91,19 +92,19 @@ class TableLedger:
             self._commit(handle, prepared, moved)
             crash_points.reach("ledger.after_commit")
         except Exception as error:  # whatever it was, only the table knows whether it happened
-            self._resolve(error, expected, moved)
+            self._resolve(error, believed, moved)
         return self._settle(before, moved)
 
     def _prepare(
-        self, rows: pa.Table | None, expected: Positions, new: Positions
+        self, rows: pa.Table | None, believed: Positions, new: Positions
     ) -> pa.Table | None:
-        _check_forward(self._table, expected, new)
+        _check_forward(self._table, believed, new)
         if rows is None or rows.num_rows == 0:
             return None
         shaped = _shaped(self._table, rows, self._schema)
         if "_offset" in shaped.schema.names:
-            _check_inside(self._table, shaped, expected, new)
-        elif all(new[p] == expected.get(p, 0) for p in new):
+            _check_inside(self._table, shaped, believed, new)
+        elif new.items() <= believed.items():
             raise BadState(
                 f"table {self._table}: rows without a moved position; a bug of the caller"
             )
@@ -118,20 +119,14 @@ class TableLedger:
     def _refresh(self) -> DeltaTable:
         if self._handle is None:
             return self._look()
-        try:
-            self._handle.update_incremental()
-        except Exception as error:
-            raise CommitFailed(
-                f"table {self._table}: the log cannot be read ({type(error).__name__}); nothing "
-                "was written, try again when its store answers"
-            ) from error
+        tables.refresh(self._lake, self._table, self._handle)
         self._log.advance(self._handle.version())
         if self._log.metadata_changed:
             tables.check_configuration(self._table, self._handle)
         return self._handle
 
-    def _check_owner(self, expected: Positions) -> None:
-        taken = [p for p, v in expected.items() if self._held(p) != v]
+    def _check_owner(self, believed: Positions) -> None:
+        taken = [p for p, v in believed.items() if self._held(p) != v]
         if taken:
             raise PartitionsFenced(self._table, taken)
 
@@ -161,13 +156,13 @@ class TableLedger:
             post_commithook_properties=tables.NO_HOOKS,
         )
 
-    def _resolve(self, error: Exception, expected: Positions, moved: Positions) -> None:
+    def _resolve(self, error: Exception, believed: Positions, moved: Positions) -> None:
         """Find out what an exception meant; returns if the commit is in the table."""
         self._handle = None
         self._look()
         if all(self._held(p) == v for p, v in moved.items()):
             return
-        taken = [p for p in moved if self._held(p) != expected.get(p, 0)]
+        taken = [p for p in moved if self._held(p) != believed[p]]
         if taken:
             raise PartitionsFenced(self._table, taken) from error
         raise CommitFailed(
@@ -195,12 +190,12 @@ def _carries(commit: Commit, txns: Mapping[str, int]) -> bool:
     return all(commit.txns.get(app_id) == version for app_id, version in txns.items())
 
 
-def _check_forward(table: str, expected: Positions, new: Positions) -> None:
-    back = sorted(p for p, v in new.items() if v < expected.get(p, 0))
+def _check_forward(table: str, believed: Positions, new: Positions) -> None:
+    back = sorted(p for p, v in new.items() if v < believed[p])
     if back:
         raise BadState(
             f"table {table}: {back[0].topic}/{back[0].partition} would move back from "
-            f"{expected.get(back[0], 0)} to {new[back[0]]}; positions only grow"
+            f"{believed[back[0]]} to {new[back[0]]}; positions only grow"
         )
 
 
@@ -217,13 +212,13 @@ def _shaped(table: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return shaped
 
 
-def _check_inside(table: str, rows: pa.Table, expected: Positions, new: Positions) -> None:
-    """BadState unless every row's offset lies in [expected, new) of its partition."""
+def _check_inside(table: str, rows: pa.Table, believed: Positions, new: Positions) -> None:
+    """BadState unless every row's offset lies in [believed, new) of its partition."""
     keys = ["_topic", "_topic_id", "_partition"]
     spans = rows.group_by(keys).aggregate([("_offset", "min"), ("_offset", "max")])
     for span in spans.to_pylist():
         source = SourcePartition(*(span[key] for key in keys))
-        low, high = expected.get(source, 0), new.get(source, -1)
+        low, high = believed.get(source, 0), new.get(source, -1)
         if not low <= span["_offset_min"] <= span["_offset_max"] < high:
             raise BadState(
                 f"table {table}: rows of {source.topic}/{source.partition} lie at offsets "

@@ -131,6 +131,18 @@ def open(lake: Lake, name: str, version: int | None = None) -> DeltaTable:  # no
     return table
 
 
+def refresh(lake: Lake, name: str, table: DeltaTable) -> None:
+    """Bring a handle to the newest version; Unavailable if its store does not answer."""
+    try:
+        table.update_incremental()
+    except Exception as error:  # as in `open`
+        newest_commit(lake, name)
+        raise Unavailable(
+            f"table {name}: the log cannot be read ({type(error).__name__}); nothing was written, "
+            "try again when its store answers"
+        ) from error
+
+
 def newest_commit(lake: Lake, name: str) -> int:
     """Version of the newest commit file of `name`, -1 if there is none; BadState if it is torn."""
     versions = [int(file[:20]) for file in lake.list(name, LOG) if COMMIT_FILE.fullmatch(file)]

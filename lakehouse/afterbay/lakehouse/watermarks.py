@@ -20,7 +20,6 @@ from afterbay.lakehouse.commits import TxnLog
 from afterbay.lakehouse.files import DataFile, data_files, dataset
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import Positions, SourcePartition, parse_txn_id
-from afterbay.schemas.errors import Unavailable
 
 _KEYS = ("_topic", "_topic_id", "_partition")
 _PLACE = (*_KEYS, "_offset")
@@ -70,14 +69,7 @@ class OffsetReader:
         if self._handle is None:
             self._handle = tables.open(self._lake, self._table)
         else:
-            try:
-                self._handle.update_incremental()
-            except Exception as error:
-                self._handle = None
-                raise Unavailable(
-                    f"table {self._table}: the log cannot be read ({type(error).__name__}); try "
-                    "again when its store answers"
-                ) from error
+            tables.refresh(self._lake, self._table, self._handle)
         self._log.advance(self._handle.version())
         return self._handle
 
