@@ -26,11 +26,12 @@ from deltalake import (
 )
 
 from afterbay.lakehouse import tables
-from afterbay.lakehouse.commits import Commit, TxnLog, read_commit
+from afterbay.lakehouse.commits import Commit, read_commit
 from afterbay.lakehouse.durable import sync_commits
+from afterbay.lakehouse.handle import TableHandle
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import Positions, SourcePartition
-from afterbay.schemas.errors import BadState, Fenced, Retryable
+from afterbay.schemas.errors import BadState, Fenced, OutcomeUnknown, Retryable
 from afterbay.schemas.faults import crash_points
 
 MAX_COMMIT_RETRIES = 50
@@ -40,6 +41,10 @@ _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
 class CommitFailed(Retryable):
     """The table holds none of it; the same append may be made again."""
+
+
+class CommitUnknown(OutcomeUnknown):
+    """The commit failed and so did the look after it; ask `next_offsets` before anything else."""
 
 
 class PartitionsFenced(Fenced):
@@ -63,13 +68,12 @@ class TableLedger:
         self._table = table
         self._pipeline = pipeline
         self._schema = tables.arrow_schema(table)
-        self._handle: DeltaTable | None = None
-        self._log = TxnLog(lake, table)
+        self._view = TableHandle(lake, table)
 
     def next_offsets(self, partitions: Iterable[SourcePartition]) -> dict[SourcePartition, int]:
         """Next offset of each partition, from a fresh look; a partition never written is absent."""
-        self._look()
-        held = {p: self._log.txns.get(p.txn_id(self._pipeline)) for p in partitions}
+        self._view.afresh()
+        held = {p: self._view.txns.get(p.txn_id(self._pipeline)) for p in partitions}
         return {p: v for p, v in held.items() if v is not None}
 
     def append(self, rows: pa.Table | None, expected: Positions, new: Positions) -> int:
@@ -77,12 +81,13 @@ class TableLedger:
 
         A partition that the table has never held counts as 0, in the table and in `expected`.
         Without rows the commit moves positions only; if nothing moves there is no commit.
-        Raises PartitionsFenced, CommitFailed, Unavailable (nothing written), BadState.
+        Raises PartitionsFenced, CommitFailed, Unavailable, BadState: nothing was written;
+        CommitUnknown: it may have been.
         """
         believed = {p: expected.get(p, 0) for p in {*expected, *new}}
         prepared = self._prepare(rows, believed, new)
         moved = {p: v for p, v in new.items() if v != believed[p]}
-        handle = self._refresh()
+        handle = self._view.newest()
         self._check_owner(believed)
         if not moved:
             return handle.version()
@@ -92,8 +97,8 @@ class TableLedger:
             self._commit(handle, prepared, moved)
             crash_points.reach("ledger.after_commit")
         except Exception as error:  # whatever it was, only the table knows whether it happened
-            self._resolve(error, believed, moved)
-        return self._settle(before, moved)
+            handle = self._resolve(error, believed, moved)
+        return self._settle(handle.version(), before, moved)
 
     def _prepare(
         self, rows: pa.Table | None, believed: Positions, new: Positions
@@ -110,28 +115,13 @@ class TableLedger:
             )
         return shaped.sort_by([(name, "ascending") for name in tables.sort_columns(self._table)])
 
-    def _look(self) -> DeltaTable:
-        self._handle = tables.open(self._lake, self._table)
-        self._log = TxnLog(self._lake, self._table)
-        self._log.advance(self._handle.version())
-        return self._handle
-
-    def _refresh(self) -> DeltaTable:
-        if self._handle is None:
-            return self._look()
-        tables.refresh(self._lake, self._table, self._handle)
-        self._log.advance(self._handle.version())
-        if self._log.metadata_changed:
-            tables.check_configuration(self._table, self._handle)
-        return self._handle
-
     def _check_owner(self, believed: Positions) -> None:
         taken = [p for p, v in believed.items() if self._held(p) != v]
         if taken:
             raise PartitionsFenced(self._table, taken)
 
     def _held(self, partition: SourcePartition) -> int:
-        return self._log.txns.get(partition.txn_id(self._pipeline), 0)
+        return self._view.txns.get(partition.txn_id(self._pipeline), 0)
 
     def _commit(self, handle: DeltaTable, rows: pa.Table | None, moved: Positions) -> None:
         txns = [Transaction(p.txn_id(self._pipeline), v) for p, v in sorted(moved.items())]
@@ -156,12 +146,17 @@ class TableLedger:
             post_commithook_properties=tables.NO_HOOKS,
         )
 
-    def _resolve(self, error: Exception, believed: Positions, moved: Positions) -> None:
-        """Find out what an exception meant; returns if the commit is in the table."""
-        self._handle = None
-        self._look()
+    def _resolve(self, error: Exception, believed: Positions, moved: Positions) -> DeltaTable:
+        """Find out what an exception meant; a fresh handle if the commit is in the table."""
+        try:
+            handle = self._view.afresh()
+        except Retryable:
+            raise CommitUnknown(
+                f"table {self._table}: the commit failed ({type(error).__name__}) and the table "
+                "cannot be read; it may hold the rows: read its positions before appending again"
+            ) from error
         if all(self._held(p) == v for p, v in moved.items()):
-            return
+            return handle
         taken = [p for p in moved if self._held(p) != believed[p]]
         if taken:
             raise PartitionsFenced(self._table, taken) from error
@@ -170,16 +165,13 @@ class TableLedger:
             "table; append again"
         ) from error
 
-    def _settle(self, before: int, moved: Positions) -> int:
-        """Put the commit on the disk; its version."""
-        handle = self._handle or self._look()
+    def _settle(self, version: int, before: int, moved: Positions) -> int:
+        """Put the commit, one of (before, version], on the disk; its version."""
         ours = _txns(self._pipeline, moved)
-        commits = [
-            read_commit(self._lake, self._table, v) for v in range(before + 1, handle.version() + 1)
-        ]
+        commits = [read_commit(self._lake, self._table, v) for v in range(before + 1, version + 1)]
         made = [c for c in commits if c is not None]
         sync_commits(self._lake, self._table, made)
-        return next((c.version for c in made if _carries(c, ours)), handle.version())
+        return next((c.version for c in made if _carries(c, ours)), version)
 
 
 def _txns(pipeline: str, positions: Positions) -> dict[str, int]:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from afterbay.lakehouse import tables
-from afterbay.lakehouse.commits import TxnLog
 from afterbay.lakehouse.files import DataFile, data_files, dataset
+from afterbay.lakehouse.handle import TableHandle
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import Positions, SourcePartition, parse_txn_id
 
@@ -45,8 +44,7 @@ class OffsetReader:
         self._table = table
         self._pipeline = pipeline
         self._columns = list(columns)
-        self._handle: DeltaTable | None = None
-        self._log = TxnLog(lake, table)
+        self._view = TableHandle(lake, table)
         self._ends: dict[str, dict[SourcePartition, int]] = {}
         """Next offset per partition of each file that was opened, by path."""
         self._spent: set[str] = set()
@@ -55,7 +53,7 @@ class OffsetReader:
 
     def read(self, after: Positions) -> Batch:
         """Rows whose `_offset` >= `after` of their partition (0 where absent)."""
-        handle = self._refresh()
+        handle = self._view.newest()
         reached = self._positions()
         if any(after.get(p, 0) < v for p, v in self._after.items()):
             self._spent.clear()
@@ -65,16 +63,8 @@ class OffsetReader:
         self._forget({file.path for file in files})
         return Batch(rows, reached, handle.version())
 
-    def _refresh(self) -> DeltaTable:
-        if self._handle is None:
-            self._handle = tables.open(self._lake, self._table)
-        else:
-            tables.refresh(self._lake, self._table, self._handle)
-        self._log.advance(self._handle.version())
-        return self._handle
-
     def _positions(self) -> dict[SourcePartition, int]:
-        named = {parse_txn_id(name, self._pipeline): v for name, v in self._log.txns.items()}
+        named = {parse_txn_id(name, self._pipeline): v for name, v in self._view.txns.items()}
         return {place: version for place, version in named.items() if place is not None}
 
     def _holding(self, files: Iterable[DataFile], reached: Positions) -> list[DataFile]:

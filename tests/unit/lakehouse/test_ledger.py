@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.commits import TxnLog, commit_name
 from afterbay.lakehouse.lake import Lake
-from afterbay.lakehouse.ledger import CommitFailed, PartitionsFenced, TableLedger
+from afterbay.lakehouse.ledger import CommitFailed, CommitUnknown, PartitionsFenced, TableLedger
 from afterbay.lakehouse.positions import Positions, SourcePartition
 from afterbay.schemas.errors import AfterbayError, BadState
 from tests.support.lakes import row
@@ -192,6 +192,26 @@ def test_an_exception_before_the_commit_may_be_retried(lake: Lake) -> None:
     assert held(lake) == []
     ledger.before = None
     ledger.append(rows((P0, 0, 3)), {}, {P0: 3})
+    assert held(lake) == span(P0, 3)
+
+
+def test_a_failure_that_cannot_be_looked_into_is_unknown_and_looking_later_tells(
+    lake: Lake,
+) -> None:
+    ledger = Interrupted(lake, TABLE, "sink")
+    log, away = (
+        Path(lake.uri(TABLE)) / name for name in ("_delta_log/00000000000000000000.json", "x")
+    )
+
+    def cut_off() -> None:
+        log.rename(away)
+        failing()
+
+    ledger.after = cut_off
+    with pytest.raises(CommitUnknown, match="read its positions"):
+        ledger.append(rows((P0, 0, 3)), {}, {P0: 3})
+    away.rename(log)
+    assert ledger.next_offsets([P0]) == {P0: 3}
     assert held(lake) == span(P0, 3)
 
 
