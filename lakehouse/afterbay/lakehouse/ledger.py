@@ -21,7 +21,6 @@ from deltalake import (
     CommitProperties,
     DeltaTable,
     Transaction,
-    WriterProperties,
     write_deltalake,
 )
 
@@ -36,7 +35,6 @@ from afterbay.schemas.faults import crash_points
 
 MAX_COMMIT_RETRIES = 50
 """Times delta-rs may move a commit past others' commits; each of those is checked for our txns."""
-_WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 class CommitFailed(Retryable):
@@ -141,7 +139,7 @@ class TableLedger:
             handle,
             rows,
             mode="append",
-            writer_properties=_WRITER,
+            writer_properties=tables.WRITER,
             commit_properties=properties,
             post_commithook_properties=tables.NO_HOOKS,
         )

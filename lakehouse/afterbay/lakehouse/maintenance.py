@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from afterbay.lakehouse import tables
-from afterbay.lakehouse.commits import TxnLog, read_commit
-from afterbay.lakehouse.durable import sync_commits
+from afterbay.lakehouse.commits import LOG, TxnLog, read_commit
+from afterbay.lakehouse.durable import sync_commits, sync_paths
 from afterbay.lakehouse.files import data_files
 from afterbay.lakehouse.lake import Lake
 from afterbay.schemas.errors import BadSettings, BadState, Fenced
@@ -99,6 +99,7 @@ def _compact(
         found = handle.optimize.compact(
             partition_filters=[(name, "=", label) for name, label in partition],
             target_size=settings.target_bytes,
+            writer_properties=tables.WRITER,
             post_commithook_properties=tables.NO_HOOKS,
         )
         totals["before"] += found["numFilesRemoved"]
@@ -124,6 +125,7 @@ def _checkpoint(lake: Lake, table: str, commits: int) -> int | None:
     positions = dict(TxnLog(lake, table).advance(version))
     files = sorted(handle.file_uris())
     handle.create_checkpoint()
+    _sync_checkpoint(lake, table, version)
     # read back: from here on the log is read from the checkpoint on, by everybody
     again = tables.open(lake, table, version)
     if TxnLog(lake, table).advance(version) != positions or sorted(again.file_uris()) != files:
@@ -134,6 +136,14 @@ def _checkpoint(lake: Lake, table: str, commits: int) -> int | None:
     return version
 
 
+def _sync_checkpoint(lake: Lake, table: str, version: int) -> None:
+    folder = lake.path(table)
+    if folder is not None:
+        log = folder / LOG
+        parts = sorted(log.glob(f"{version:020}.checkpoint*.parquet"))
+        sync_paths(table, [*parts, log / "_last_checkpoint", log])
+
+
 def _last_checkpoint(lake: Lake, table: str) -> int:
-    data = lake.read(table, "_delta_log/_last_checkpoint")
+    data = lake.read(table, f"{LOG}/_last_checkpoint")
     return -1 if data is None else int(json.loads(data)["version"])

@@ -66,6 +66,8 @@ class SliceSpec(msgspec.Struct, frozen=True, kw_only=True):
     function_id: str
     """Reward function whose rewards are read."""
     edges_id: str
+    tokenizer: str
+    """Fingerprint of the newest snapshot's tokenizer; rows of another one cannot be trained on."""
     published: tuple[str, ...]
     """The newest snapshots published when it was planned, oldest first; lag counts in this list."""
     max_lag: int
@@ -122,12 +124,16 @@ def plan(
     max_age: timedelta,
     seed: int,
 ) -> SliceSpec:
-    """The slice of everything that is in the tables now, within [since, until)."""
+    """The slice of everything that is in the tables now, within [since, until).
+
+    Rows of another tokenizer, stale and expired ones are in it: a trainer drops them by events.
+    """
     positions = {
         **_positions(lake, EXPERIENCE_TABLE, "bucketer"),
         **_positions(lake, "drop", "sink"),
     }
     places = tuple(Place(p.topic, p.topic_id, p.partition, v) for p, v in sorted(positions.items()))
+    published = _published(lake, policy)
     spec = SliceSpec(
         policy=policy,
         since_us=micros(since),
@@ -135,7 +141,8 @@ def plan(
         places=places,
         function_id=function_id,
         edges_id=edges_id,
-        published=tuple(_published(lake, policy)[-(max_lag + 1) :]),
+        tokenizer=_tokenizer(published["manifest"].last() if published.height else ""),
+        published=tuple(published["snapshot_id"].to_list()[-(max_lag + 1) :]),
         max_lag=max_lag,
         max_age_s=max_age.total_seconds(),
         seed=seed,
@@ -284,9 +291,21 @@ def _positions(lake: Lake, table: str, pipeline: str) -> dict[SourcePartition, i
     return {place: version for place, version in places.items() if place is not None}
 
 
-def _published(lake: Lake, policy: str) -> list[str]:
+def _published(lake: Lake, policy: str) -> pl.DataFrame:
     """Snapshots of `policy` in the order they were published (one key, so one partition)."""
     rows = _scan(lake, "policy", None).filter(
         pl.col("policy") == policy, pl.col("action") == "published"
     )
-    return rows.sort("_offset").select("snapshot_id").collect()["snapshot_id"].to_list()
+    return rows.sort("_offset").select("snapshot_id", "manifest").collect()
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    tokenizer: str = ""
+
+
+def _tokenizer(manifest: object) -> str:
+    """The fingerprint that a manifest names; empty if it names none."""
+    try:
+        return msgspec.json.decode(str(manifest), type=_Manifest).tokenizer
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return ""

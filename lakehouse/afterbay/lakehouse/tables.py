@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable, PostCommitHookProperties, WriterProperties
 from deltalake.exceptions import TableNotFoundError
 
 from afterbay.lakehouse.commits import COMMIT_FILE, LOG, Commit, read_commit
@@ -31,6 +31,8 @@ NAMES = (*TOPIC_OF, EXPERIENCE_TABLE, ARCHIVE_TABLE)
 RANGE_COLUMN = "reward_range"
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints and clean-up belong to maintenance; in a writer a done commit can look failed."""
+WRITER = WriterProperties(compression="ZSTD", compression_level=1)
+"""How data files are written, by writers and by compaction."""
 
 _FORGETS = "delta.setTransactionRetentionDuration"
 _TIMESTAMP = pa.timestamp("us", "UTC")

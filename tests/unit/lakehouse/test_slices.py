@@ -151,6 +151,14 @@ def test_lag_counts_snapshots_published_since_the_oldest_token(made: Tables) -> 
     assert rows.column("lag").to_pylist() == [1, 2, 3]
 
 
+def test_a_spec_names_the_newest_snapshots_tokenizer(made: Tables) -> None:
+    assert made.plan().tokenizer == ""
+    for name in ("old", "new"):
+        manifest = f'{{"format":"afterbay.snapshot/1","tokenizer":"{name}"}}'
+        made.place(POLICY, "policy", policy="p", action="published", manifest=manifest)
+    assert made.plan().tokenizer == "new"
+
+
 def test_sessions_are_held_out_by_their_id_alone(made: Tables) -> None:
     names = [f"s_{n}" for n in range(2_000)]
     marks = slices.held_out(names)
