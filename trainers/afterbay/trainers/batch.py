@@ -1,0 +1,146 @@
+"""Responses ready to be weighed: what a policy needs to give their log-probs, as tensors.
+
+In:   `Sample`s (token ids, tools, sampling parameters)
+Out:  `Batch`, rows of which can be taken again and again without preparing them anew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from afterbay.trainers.grammar import DEAD, Grammar, grammar_of
+from afterbay.trainers.sampling import SamplingParams
+from afterbay.trainers.tokenizer import Tokenizer
+
+FORCED = -1
+"""Node index of a position where there is nothing to choose, or nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One response to one prompt, in tokens. Made from experience or from labels."""
+
+    prompt_ids: tuple[int, ...]
+    """-1 where masked."""
+    response_ids: tuple[int, ...]
+    """End token included; -1 where masked."""
+    tools: tuple[str, ...]
+    """Tools offered; empty means the policy's own."""
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B responses of at most T tokens. Made by `prepare`, read by `Policy.log_probs`."""
+
+    prompts: tuple[Tensor, ...]
+    """B bags of distinct prompt indices (token id + 1, 0 for masked)."""
+    response: Tensor
+    """(B, T) indices (token id + 1, 0 for masked or past the end)."""
+    node: Tensor
+    """(B, T) row of `allowed` where the grammar leaves a choice, else FORCED."""
+    valid: Tensor
+    """(B, T) True where a token stands and the grammar knows how it came about."""
+    allowed: Tensor
+    """(M, V) tokens allowed at each grammar node that leaves a choice."""
+    sampling: tuple[SamplingParams, ...]
+    whole: Tensor
+    """(B,) True if every token is known and the grammar accepts the response."""
+
+    def __len__(self) -> int:
+        """B."""
+        return len(self.prompts)
+
+    def with_prompts(self, prompts: tuple[Tensor, ...]) -> Batch:
+        """The same responses to other prompts."""
+        return replace(self, prompts=prompts)
+
+    def take(self, rows: Sequence[int]) -> Batch:
+        """The given rows, in the given order."""
+        index = torch.tensor(rows, dtype=torch.int64)
+        return Batch(
+            tuple(self.prompts[row] for row in rows),
+            self.response[index],
+            self.node[index],
+            self.valid[index],
+            self.allowed,
+            tuple(self.sampling[row] for row in rows),
+            self.whole[index],
+        )
+
+
+def bag(prompt_ids: Sequence[int]) -> Tensor:
+    """Distinct indices of a prompt, ascending; an empty prompt reads as one masked token."""
+    ids = np.unique(np.asarray(prompt_ids, dtype=np.int64) + 1)
+    return torch.from_numpy(ids if len(ids) else np.zeros(1, dtype=np.int64))
+
+
+def join(bags: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Bags as flat indices and the start of each bag."""
+    lengths = torch.tensor([0] + [len(one) for one in bags[:-1]], dtype=torch.int64)
+    return torch.cat(list(bags)), lengths.cumsum(0)
+
+
+class _Nodes:
+    """Rows of `allowed` by (grammar, node), in the order they were first met."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
+        self._rows: dict[tuple[int, int], int] = {}
+        self._masks: list[Tensor] = []
+
+    def row(self, grammar: Grammar, node: int) -> int:
+        choices = grammar.allowed(node)
+        if len(choices) < 2:
+            return FORCED
+        key = (id(grammar), node)
+        if key not in self._rows:
+            self._rows[key] = len(self._masks)
+            self._masks.append(token_mask(choices, self._vocabulary))
+        return self._rows[key]
+
+    def table(self) -> Tensor:
+        empty = torch.zeros((0, self._vocabulary), dtype=torch.bool)
+        return torch.stack(self._masks) if self._masks else empty
+
+
+def token_mask(choices: Sequence[int], vocabulary: int) -> Tensor:
+    """(V,) True at `choices`."""
+    mask = torch.zeros(vocabulary, dtype=torch.bool)
+    mask[list(choices)] = True
+    return mask
+
+
+def prepare(
+    samples: Sequence[Sample], tokenizer: Tokenizer, own_tools: tuple[str, ...], max_tokens: int
+) -> Batch:
+    """A batch of all samples; positions after a masked or impossible token are not valid."""
+    width = max((len(sample.response_ids) for sample in samples), default=1)
+    nodes = _Nodes(tokenizer.size)
+    response = np.zeros((len(samples), width), dtype=np.int64)
+    node = np.full((len(samples), width), FORCED, dtype=np.int64)
+    valid = np.zeros((len(samples), width), dtype=np.bool_)
+    whole = np.zeros(len(samples), dtype=np.bool_)
+    grammars = [grammar_of(tokenizer, s.tools or own_tools, max_tokens) for s in samples]
+    for row, (sample, grammar) in enumerate(zip(samples, grammars, strict=True)):
+        ids = sample.response_ids
+        response[row, : len(ids)] = np.asarray(ids, dtype=np.int64) + 1
+        whole[row] = grammar.accepts(ids)
+        for position, at in enumerate(grammar.walk(ids)):
+            known = grammar.next(at, ids[position]) != DEAD
+            valid[row, position] = known
+            node[row, position] = nodes.row(grammar, at) if known else FORCED
+    return Batch(
+        tuple(bag(sample.prompt_ids) for sample in samples),
+        torch.from_numpy(response),
+        torch.from_numpy(node),
+        torch.from_numpy(valid),
+        nodes.table(),
+        tuple(sample.sampling for sample in samples),
+        torch.from_numpy(whole),
+    )
