@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.fs as pa_fs
+from deltalake._internal import DeltaFileSystemHandler
 from deltalake.fs import DeltaStorageHandler
 
 
@@ -69,8 +70,11 @@ class Lake:
         """Put one small file beside `table`; readers see all of it or none."""
         path = self.path(table)
         if path is None:
-            with self.filesystem(table).open_output_stream(relative) as file:
-                file.write(data)
+            # one layer below `filesystem`: deltalake 1.6 cannot take the buffers Arrow writes
+            store = DeltaFileSystemHandler(table_uri=self.uri(table), options=self.options)
+            stream = store.open_output_stream(relative)
+            stream.write(data)
+            stream.close()  # type: ignore[attr-defined]  # missing in its stub only
             return
         target = path / relative
         target.parent.mkdir(parents=True, exist_ok=True)
