@@ -18,13 +18,14 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from afterbay.lakehouse import merkle, tables
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import SourcePartition
-from afterbay.schemas.clock import from_micros
 from afterbay.schemas.codec import HEADER_BYTES, MAGIC, decode_record
 from afterbay.schemas.errors import BadState, Rejected
 from afterbay.schemas.topics import ARCHIVE_TABLE
@@ -52,17 +53,19 @@ class Message:
 
 def rows(source: SourcePartition, next_offset: int, messages: Sequence[Message]) -> pa.Table:
     """Archive rows of `messages`; `next_offset` is where the archive's partition ended before."""
-    columns: dict[str, list[Any]] = {name: [] for name in _schema().names}
-    expected = next_offset
-    for message in messages:
-        if message.offset < expected:
-            raise BadState(
-                f"archive: offset {message.offset} of {source.topic}/{source.partition} comes "
-                f"after {expected - 1}; messages must be in offset order"
-            )
-        _put(columns, source, message, message.offset - expected)
-        expected = message.offset + 1
-    return pa.table(columns, schema=_schema())
+    offsets = np.fromiter((m.offset for m in messages), np.int64, len(messages))
+    before = np.concatenate([[next_offset - 1], offsets[:-1]]) if len(offsets) else offsets
+    gaps = offsets - before - 1
+    if (gaps < 0).any():
+        first = int(np.argmax(gaps < 0))
+        raise BadState(
+            f"archive: offset {offsets[first]} of {source.topic}/{source.partition} comes "
+            f"after {before[first]}; messages must be in offset order"
+        )
+    columns = _columns(source, messages)
+    columns |= {"_offset": pa.array(offsets), "_gap_before": pa.array(gaps)}
+    schema = _schema()
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def gap_row(source: SourcePartition, next_offset: int, end: int, now: datetime) -> pa.Table:
@@ -122,39 +125,71 @@ def _replayed(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _put(
-    columns: dict[str, list[Any]], source: SourcePartition, message: Message, gap: int
-) -> None:
-    hashes = (
+def _columns(source: SourcePartition, messages: Sequence[Message]) -> dict[str, pa.Array]:
+    """Every column but offset and gap."""
+    count = len(messages)
+    millis = np.fromiter((m.timestamp_ms for m in messages), np.int64, count)
+    dead = np.fromiter((m.dead for m in messages), np.bool_, count)
+    hashes = [_hashes(m) for m in messages]
+    kept = {
+        "_key": [None if m.dead else m.key for m in messages],
+        "_bytes": [None if m.dead else m.value or b"" for m in messages],
+        "_fingerprint": [None if m.dead else _fingerprint(m.value) for m in messages],
+        "_event_id": [m.event_id for m in messages],
+        "_leaf": [_leaf(source, m, h) for m, h in zip(messages, hashes, strict=True)],
+    }
+    lost = {
+        name: [h[part] if m.dead else None for m, h in zip(messages, hashes, strict=True)]
+        for part, name in enumerate(("_key_sha256", "_headers_sha256", "_bytes_sha256"))
+    }
+    schema = _schema()
+    lists = {**kept, **lost}
+    return {
+        **{name: pa.array(values, schema.field(name).type) for name, values in lists.items()},
+        "_topic": pa.repeat(source.topic, count),
+        "_topic_id": pa.repeat(source.topic_id, count),
+        "_partition": pa.repeat(pa.scalar(source.partition, pa.int32()), count),
+        "_ts": pa.array(millis * 1000).cast(schema.field("_ts").type),
+        "_kind": pa.array(np.where(dead, DEAD, EVENT).tolist(), pa.string()),
+        "_headers": _headers([() if m.dead else m.headers for m in messages], dead),
+        "date": _labels(millis),
+    }
+
+
+def _hashes(message: Message) -> tuple[bytes, bytes, bytes]:
+    return (
         sha256(message.key or b"").digest(),
         merkle.headers_hash(message.headers) if message.headers else _NO_HASH,
         sha256(message.value or b"").digest(),
     )
+
+
+def _leaf(source: SourcePartition, message: Message, hashes: tuple[bytes, bytes, bytes]) -> bytes:
     place = (source.topic_id, source.partition, message.offset, message.timestamp_ms)
-    row = _dead_row(hashes) if message.dead else _event_row(message)
-    at = from_micros(message.timestamp_ms * 1000)
-    row |= {"_topic": source.topic, "_topic_id": source.topic_id, "_partition": source.partition}
-    row |= {"_offset": message.offset, "_ts": at, "date": at.strftime("%Y-%m-%d")}
-    row |= {"_event_id": message.event_id, "_gap_before": gap}
-    row["_leaf"] = merkle.leaf_hash(merkle.leaf_data(*place, hashes))
-    for name, column in columns.items():
-        column.append(row.get(name))
+    return merkle.leaf_hash(merkle.leaf_data(*place, hashes))
 
 
-def _event_row(message: Message) -> dict[str, Any]:
-    value = message.value or b""
-    return {
-        "_kind": EVENT,
-        "_key": message.key,
-        "_headers": [{"name": n, "value": v} for n, v in message.headers],
-        "_bytes": value,
-        "_fingerprint": value[2:HEADER_BYTES] if value[:2] == MAGIC else None,
-    }
+def _fingerprint(value: bytes | None) -> bytes | None:
+    return value[2:HEADER_BYTES] if value is not None and value[:2] == MAGIC else None
 
 
-def _dead_row(hashes: tuple[bytes, bytes, bytes]) -> dict[str, Any]:
-    names = ("_key_sha256", "_headers_sha256", "_bytes_sha256")
-    return {"_kind": DEAD, **dict(zip(names, hashes, strict=True))}
+def _headers(of: Sequence[Sequence[merkle.Header]], dead: NDArray[np.bool_]) -> pa.Array:
+    """Headers of each message as a list of (name, value); null for a dead one."""
+    flat = [header for headers in of for header in headers]
+    kind = _schema().field("_headers").type
+    structs = pa.StructArray.from_arrays(
+        [pa.array([n for n, _ in flat], pa.string()), pa.array([v for _, v in flat], pa.binary())],
+        fields=list(kind.value_type),
+    )
+    ends = np.cumsum([0, *map(len, of)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), structs, type=kind, mask=pa.array(dead))
+
+
+def _labels(millis: NDArray[np.int64]) -> pa.Array:
+    """UTC date of each time; a batch holds few dates, so each is written once."""
+    days, index = np.unique(millis // 86_400_000, return_inverse=True)
+    names = pa.array(days.astype("datetime64[D]").astype(str).tolist(), pa.string())
+    return names.take(pa.array(index))
 
 
 def _schema() -> pa.Schema:

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from struct import Struct
 
 EMPTY_ROOT = sha256(b"").digest()
 """Root of a tree without leaves."""
+
+_AFTER_TOPIC = Struct(">IqIqIqI32sI32sI32s")
 
 Header = tuple[str, bytes | None]
 """Name and value of a Kafka header."""
@@ -31,14 +34,10 @@ def leaf_data(
     hashes: tuple[bytes, bytes, bytes],
 ) -> bytes:
     """The bytes a leaf hashes; `hashes` are those of key, headers and stored bytes."""
-    parts = (
-        topic_id.encode(),
-        _int(partition),
-        _int(offset),
-        _int(timestamp_ms),
-        *hashes,
-    )
-    return b"".join(len(part).to_bytes(4) + part for part in parts)
+    topic = topic_id.encode()
+    numbers = (8, partition, 8, offset, 8, timestamp_ms)
+    digests = (part for digest in hashes for part in (32, digest))
+    return len(topic).to_bytes(4) + topic + _AFTER_TOPIC.pack(*numbers, *digests)
 
 
 def headers_hash(headers: Iterable[Header]) -> bytes:
@@ -65,7 +64,3 @@ def root(leaves: Sequence[bytes]) -> bytes:
         above = [sha256(b"\x01" + left + right).digest() for left, right in pairs]
         level = above + ([level[-1]] if len(level) % 2 else [])
     return level[0]
-
-
-def _int(value: int) -> bytes:
-    return value.to_bytes(8, signed=True)
