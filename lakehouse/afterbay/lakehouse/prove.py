@@ -34,32 +34,19 @@ _COMPARED_WITH = {EXPERIENCE_TABLE: ("reward", "inference"), "reward": ("feedbac
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """How much of one table was looked at."""
-
-    rows: int
-    """Rows in the table."""
-    behind: int
-    """Rows it has still to take in from the tables it is made from."""
-
-
-@dataclass(frozen=True, slots=True)
 class Proof:
     """The outcome. Made by `prove`, shown by the CLI, the demo and asset checks."""
 
     differences: tuple[Difference, ...]
-    counts: Mapping[str, Count]
-    """By table."""
+    counts: Mapping[str, int]
+    """Rows looked at, by table."""
+    behind: Mapping[str, int]
+    """Rows that a table has still to take in from what it is made of; all 0 once at rest."""
 
     @property
     def ok(self) -> bool:
         """True if there is no difference; tables may still be behind."""
         return not self.differences
-
-    @property
-    def behind(self) -> int:
-        """Rows that tables have still to take in; 0 once everything has come to rest."""
-        return sum(count.behind for count in self.counts.values())
 
 
 def prove(lake: Lake, tables: Iterable[str] | None = None, edges: Edges | None = None) -> Proof:
@@ -77,12 +64,12 @@ def prove(lake: Lake, tables: Iterable[str] | None = None, edges: Edges | None =
     pinned = {name: pin(lake, name) for name in _DOWNSTREAM_FIRST if name in needed}
     rows = archived(pinned[ARCHIVE_TABLE])
     differences: list[Difference] = []
-    counts: dict[str, Count] = {}
+    behind: dict[str, int] = {}
     for name in wanted:
-        some, behind = _one(name, pinned, rows, edges or Edges())
+        some, behind[name] = _one(name, pinned, rows, edges or Edges())
         differences += some
-        counts[name] = Count(pinned[name].handle.count(), behind)
-    return Proof(tuple(differences), counts)
+    counts = {name: pinned[name].handle.count() for name in wanted}
+    return Proof(tuple(differences), counts, behind)
 
 
 def _one(
