@@ -49,8 +49,6 @@ class Batch:
     allowed: Tensor
     """(M, V) tokens allowed at each grammar node that leaves a choice."""
     sampling: tuple[SamplingParams, ...]
-    whole: Tensor
-    """(B,) True if every token is known and the grammar accepts the response."""
 
     def __len__(self) -> int:
         """B."""
@@ -70,7 +68,6 @@ class Batch:
             self.valid[index],
             self.allowed,
             tuple(self.sampling[row] for row in rows),
-            self.whole[index],
         )
 
 
@@ -125,12 +122,10 @@ def prepare(
     response = np.zeros((len(samples), width), dtype=np.int64)
     node = np.full((len(samples), width), FORCED, dtype=np.int64)
     valid = np.zeros((len(samples), width), dtype=np.bool_)
-    whole = np.zeros(len(samples), dtype=np.bool_)
     grammars = [grammar_of(tokenizer, s.tools or own_tools, max_tokens) for s in samples]
     for row, (sample, grammar) in enumerate(zip(samples, grammars, strict=True)):
         ids = sample.response_ids
         response[row, : len(ids)] = np.asarray(ids, dtype=np.int64) + 1
-        whole[row] = grammar.accepts(ids)
         for position, at in enumerate(grammar.walk(ids)):
             known = grammar.next(at, ids[position]) != DEAD
             valid[row, position] = known
@@ -142,5 +137,4 @@ def prepare(
         torch.from_numpy(valid),
         nodes.table(),
         tuple(sample.sampling for sample in samples),
-        torch.from_numpy(whole),
     )

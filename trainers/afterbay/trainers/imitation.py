@@ -36,6 +36,7 @@ class ImitationSettings:
     weight_decay: float = 0.01
     word_dropout: float = 0.3
     """Share of a message's tokens left out in each update."""
+    logit_cap: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def learn(
     """A policy that imitates `labels`; its tokenizer is trained on `texts`."""
     # repeated, so that a tool name becomes one or two tokens
     tokenizer = Tokenizer.train([*texts, *list(tools) * NAME_WEIGHT], settings.vocabulary)
-    shape = Shape(vocabulary=tokenizer.size)
+    shape = Shape(vocabulary=tokenizer.size, logit_cap=settings.logit_cap)
     network = new_network(shape, seed)
     policy = LocalPolicy(PolicyConfig(shape=shape, tools=tools), tokenizer, network)
     batch = label_batch(policy, labels)

@@ -31,6 +31,8 @@ class Shape:
     """Width of the trunk."""
     dropout: float = 0.3
     """Share of activations dropped in warm start; sampling and weighing drop none."""
+    logit_cap: float = 3.0
+    """Logits lie within ± this, so that no token's odds are beyond exp(2 * logit_cap)."""
 
 
 class BlockLinear(nn.Linear):
@@ -81,17 +83,22 @@ class Trunk(nn.Module):
 
 
 class Head(nn.Module):
-    """Trunk rows -> logits over the vocabulary, through a narrow factor."""
+    """Trunk rows -> logits over the vocabulary, through a narrow factor, softly capped.
+
+    Without the cap a policy grows certain of what it never tried: importance weights then span
+    orders of magnitude, and a handful of rows decides every estimate.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.narrow = BlockLinear(shape.width, shape.embedding)
         self.tokens = BlockLinear(shape.embedding, shape.vocabulary)
+        self.cap = shape.logit_cap
 
     def forward(self, rows: Tensor) -> Tensor:
         """(N, width) -> (N, V)."""
-        out: Tensor = self.tokens(self.narrow(rows))
-        return out
+        free: Tensor = self.tokens(self.narrow(rows))
+        return self.cap * torch.tanh(free / self.cap)
 
 
 class Network(nn.Module):

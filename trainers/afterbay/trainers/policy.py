@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from afterbay.schemas.errors import BadState
+from afterbay.schemas.errors import BadSettings, BadState
 from afterbay.trainers.batch import Batch, Sample, join, prepare
 from afterbay.trainers.generation import Generation, PromptSpec, SampledToken
 from afterbay.trainers.grammar import grammar_of
@@ -150,6 +150,16 @@ class LocalPolicy:
         if not response_ids or response_ids[-1] != self.tokenizer.end_id or MASK_ID in response_ids:
             return None
         return "".join(map(self.tokenizer.piece, response_ids))
+
+    def accepts(self, tools: tuple[str, ...], response_ids: Sequence[int]) -> bool:
+        """Whether `response_ids` is a whole answer that names one of `tools` (empty: its own)."""
+        try:
+            grammar = grammar_of(
+                self.tokenizer, tools or self.config.tools, self.max_response_tokens
+            )
+        except BadSettings:
+            return False
+        return grammar.accepts(response_ids)
 
     def prepare(self, samples: Sequence[Sample]) -> Batch:
         """The samples as tensors, for `log_probs`."""

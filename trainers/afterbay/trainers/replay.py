@@ -1,29 +1,35 @@
-"""From slice rows to what a learner reads: samples, behaviour log-probs, rewards, and refusals.
+"""From a slice to what a learner reads: usable rows with their behaviour log-probs, and refusals.
 
-In:   rows of a slice, its limits, the policy that is to be trained, snapshots for altered rows
+In:   rows of a slice, its limits, the policy to be trained, logged snapshots for altered rows
 Out:  `Replay`, and one `Refusal` for each row that must not be used
 Refuses: as values: expired, stale, untrainable, tokenizer, length, nan_logprob and altered rows
-Never: guesses a log-prob; an altered row's are computed anew with the snapshot that answered
+Never: guesses a log-prob: those of a row whose prompt was masked are computed anew with the
+       snapshot that answered, on the masked ids, and without that snapshot the row is refused
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import torch
-from torch import Tensor
 
+from afterbay.lakehouse.positions import Positions, SourcePartition
 from afterbay.lakehouse.slices import SliceSpec
-from afterbay.trainers.policy import MASK_ID, LocalPolicy, Sample, SamplingParams
+from afterbay.schemas.topics import topic
+from afterbay.trainers.batch import Sample
+from afterbay.trainers.learner import Rewarded
+from afterbay.trainers.policy import LocalPolicy
+from afterbay.trainers.sampling import SamplingParams
+from afterbay.trainers.tokenizer import MASK_ID
 
 COLUMNS = (
     "inference_id",
-    "reward_event_id",
     "snapshot_id",
+    "digest",
     "tokenizer",
     "tools",
     "prompt_ids",
@@ -41,9 +47,13 @@ COLUMNS = (
     "lag",
     "age_s",
 )
-Load = Callable[[str], LocalPolicy | None]
-"""The policy of a snapshot id; None if its files are not here any more."""
+REWARD_TOPIC = topic("reward.assigned.v2").name
+
+Load = Callable[[str, str], LocalPolicy | None]
+"""The policy of a (snapshot id, digest); None if it is not here any more."""
 Row = Mapping[str, Any]
+Logged = Sequence[float | None]
+"""Log-probs of a response's tokens; None or NaN where one is not usable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,136 +62,150 @@ class Refusal:
 
     inference_id: str
     stage: str
+    """`slice` for its limits, `weigh` for what is wrong with the row."""
     reason: str
+    """See topics.py."""
     lag: int
 
 
 @dataclass(frozen=True, slots=True)
+class Usable:
+    """One row that may be used. Made by `replay_of`."""
+
+    sample: Sample
+    behaviour: tuple[float, ...]
+    """Log-prob of each response token under the policy that gave it."""
+    mask: tuple[bool, ...]
+    """True where the token may be trained on."""
+    reward: float
+    held_out: bool
+    """Its session is never trained on."""
+    reward_place: tuple[SourcePartition, int]
+    """Partition and offset of its reward."""
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
-    """N usable rows, oldest reward first. Made by `replay_of`, read by learner and estimators."""
+    """What is left of a slice, in the order of inference ids."""
 
-    samples: tuple[Sample, ...]
-    behaviour: Tensor
-    """(N,) log-prob of the whole response under the policy that gave it, float64."""
-    tokens: Tensor
-    """(N,) tokens of each response that count."""
-    rewards: Tensor
-    """(N,) in [0, 1], float64."""
-    held_out: Tensor
-    """(N,) True where a session is never trained on."""
-    new: Tensor
-    """(N,) True where the reward is newer than what the parent was trained on."""
+    rows: tuple[Usable, ...]
+    refusals: tuple[Refusal, ...]
 
-    def __len__(self) -> int:
-        """N."""
-        return len(self.samples)
+    @property
+    def trained(self) -> list[Usable]:
+        """Rows that may be trained on."""
+        return [row for row in self.rows if not row.held_out]
 
-    def where(self, keep: Tensor) -> Replay:
-        """The rows where `keep` (N,) is True, in their order."""
-        rows = keep.nonzero().flatten().tolist()
-        return Replay(
-            tuple(self.samples[row] for row in rows),
-            self.behaviour[rows],
-            self.tokens[rows],
-            self.rewards[rows],
-            self.held_out[rows],
-            self.new[rows],
-        )
+    @property
+    def held_out(self) -> list[Usable]:
+        """Rows that judge a candidate."""
+        return [row for row in self.rows if row.held_out]
 
 
-def replay_of(
-    rows: pa.Table, spec: SliceSpec, tokenizer: str, load: Load, seen: SliceSpec | None
-) -> tuple[Replay, list[Refusal]]:
-    """Usable rows and refusals; `seen` is what the parent was trained on (None: nothing)."""
-    table = sorted(rows.select(list(COLUMNS)).to_pylist(), key=lambda row: row["reward_event_id"])
+def replay_of(table: pa.Table, spec: SliceSpec, policy: LocalPolicy, load: Load) -> Replay:
+    """Weigh every row of a slice against its limits and what the policy can use."""
+    rows = table.select(COLUMNS).to_pylist()
+    recomputed = _recomputed(rows, spec, policy, load)
+    usable: list[Usable] = []
     refusals: list[Refusal] = []
-    kept: list[tuple[Row, Sample, float]] = []
-    for row, log_mu in zip(table, _behaviour(table, load), strict=True):
-        refused = _refused(row, spec, tokenizer, log_mu)
+    for number, row in enumerate(rows):
+        behaviour: Logged = row["response_logprobs"] or []
+        refused = _limit(row, spec) or _defect(row, policy)
+        if row["altered"]:
+            behaviour = recomputed.get(number, [])
+            refused = refused or (None if behaviour else ("weigh", "altered"))
+        if refused is None and not _finite(row, behaviour):
+            refused = ("weigh", "nan_logprob")
         if refused is None:
-            kept.append((row, _sample(row), log_mu))
+            usable.append(_usable(row, behaviour))
         else:
             refusals.append(Refusal(row["inference_id"], *refused, row["lag"]))
-    return _replay(kept, seen), refusals
+    return Replay(tuple(usable), tuple(refusals))
 
 
-def _replay(kept: Sequence[tuple[Row, Sample, float]], seen: SliceSpec | None) -> Replay:
-    ends = {(p.topic_id, p.partition): p.next_offset for p in seen.places} if seen else {}
-    new = [
-        row["reward_offset"] >= ends.get((row["reward_topic_id"], row["reward_partition"]), 0)
-        for row, _, _ in kept
-    ]
-    return Replay(
-        tuple(sample for _, sample, _ in kept),
-        torch.tensor([log_mu for _, _, log_mu in kept], dtype=torch.float64),
-        torch.tensor([sum(row["loss_mask"]) for row, _, _ in kept], dtype=torch.float64),
-        torch.tensor([row["reward"] for row, _, _ in kept], dtype=torch.float64),
-        torch.tensor([row["held_out"] for row, _, _ in kept], dtype=torch.bool),
-        torch.tensor(new, dtype=torch.bool),
+def rewarded(policy: LocalPolicy, rows: Sequence[Usable]) -> Rewarded:
+    """The rows as tensors, in their order."""
+    batch = policy.prepare([row.sample for row in rows])
+    behaviour = torch.zeros(batch.response.shape)
+    mask = torch.zeros(batch.response.shape, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        # a masked position may be NaN; it counts nowhere, so it may not poison a sum either
+        kept = [v if m else 0.0 for v, m in zip(row.behaviour, row.mask, strict=True)]
+        behaviour[number, : len(kept)] = torch.tensor(kept)
+        mask[number, : len(kept)] = torch.tensor(row.mask)
+    return Rewarded(batch, behaviour, mask, torch.tensor([row.reward for row in rows]))
+
+
+def count_new(rows: Iterable[Usable], seen: Positions) -> int:
+    """How many rows have a reward that a run which read up to `seen` did not see."""
+    return sum(row.reward_place[1] >= seen.get(row.reward_place[0], 0) for row in rows)
+
+
+def _limit(row: Row, spec: SliceSpec) -> tuple[str, str] | None:
+    if row["age_s"] > spec.max_age_s:
+        return "slice", "expired"
+    return ("slice", "stale") if row["lag"] > spec.max_lag else None
+
+
+def _defect(row: Row, policy: LocalPolicy) -> tuple[str, str] | None:
+    """Why no policy, or not this one, can weigh the row."""
+    greedy = row["sampling"]["temperature"] == 0  # its answer had no alternative to be weighed by
+    if not row["trainable"] or greedy or not row["response_ids"] or row["prompt_ids"] is None:
+        return "weigh", "untrainable"
+    if row["tokenizer"] != policy.tokenizer_fingerprint:
+        return "weigh", "tokenizer"
+    parts = [row[name] for name in ("response_ids", "response_logprobs", "loss_mask")]
+    longest = policy.max_response_tokens
+    if any(part is None or not len(parts[0]) == len(part) <= longest for part in parts):
+        return "weigh", "length"
+    if MASK_ID in row["response_ids"]:
+        return "weigh", "altered"
+    accepted = policy.accepts(tuple(row["tools"]), row["response_ids"])
+    return None if accepted else ("weigh", "untrainable")
+
+
+def _finite(row: Row, behaviour: Logged) -> bool:
+    counted = zip(behaviour, row["loss_mask"], strict=True)
+    return all(value is not None and math.isfinite(value) for value, used in counted if used)
+
+
+def _usable(row: Row, behaviour: Logged) -> Usable:
+    place = SourcePartition(REWARD_TOPIC, row["reward_topic_id"], row["reward_partition"])
+    return Usable(
+        _sample(row),
+        tuple(math.nan if value is None else value for value in behaviour),
+        tuple(bool(used) for used in row["loss_mask"]),
+        row["reward"],
+        row["held_out"],
+        (place, row["reward_offset"]),
     )
-
-
-def _refused(row: Row, spec: SliceSpec, tokenizer: str, log_mu: float) -> tuple[str, str] | None:
-    """Stage and reason, in the order of design section 8; None if the row may be used."""
-    ids = row["response_ids"]
-    checks = (
-        (row["age_s"] > spec.max_age_s, "slice", "expired"),
-        (row["lag"] > spec.max_lag, "slice", "stale"),
-        (not row["trainable"] or not ids or row["prompt_ids"] is None, "weigh", "untrainable"),
-        (row["tokenizer"] != tokenizer, "weigh", "tokenizer"),
-        (not _same_length(row), "weigh", "length"),
-        (row["altered"] and not math.isfinite(log_mu), "weigh", "altered"),
-        (not math.isfinite(log_mu), "weigh", "nan_logprob"),
-    )
-    return next(((stage, reason) for bad, stage, reason in checks if bad), None)
-
-
-def _same_length(row: Row) -> bool:
-    parts = (row["response_ids"], row["response_logprobs"], row["loss_mask"])
-    return all(part is not None for part in parts) and len({len(part) for part in parts}) == 1
-
-
-def _behaviour(table: Sequence[Row], load: Load) -> list[float]:
-    """Log-prob of each whole response when it was given; NaN where it cannot be known."""
-    logged = [_logged(row) for row in table]
-    for snapshot in sorted({row["snapshot_id"] for row in table if _recomputable(row)}):
-        rows = [n for n, r in enumerate(table) if _recomputable(r) and r["snapshot_id"] == snapshot]
-        policy = load(snapshot)
-        if policy is None:
-            continue
-        for row, value in zip(
-            rows, log_prob(policy, [_sample(table[n]) for n in rows]), strict=True
-        ):
-            logged[row] = float(value)
-    return logged
-
-
-def _logged(row: Row) -> float:
-    if row["altered"] or not _same_length(row):
-        return math.nan
-    counted = zip(row["response_logprobs"], row["loss_mask"], strict=True)
-    return math.fsum(value for value, counts in counted if counts)
-
-
-def _recomputable(row: Row) -> bool:
-    return bool(row["altered"]) and _same_length(row) and MASK_ID not in row["response_ids"]
 
 
 def _sample(row: Row) -> Sample:
-    sampling = {name: row["sampling"][name] for name in ("temperature", "top_p", "top_k", "min_p")}
-    return Sample(
-        tuple(row["prompt_ids"]),
-        tuple(row["response_ids"]),
-        tuple(row["tools"]),
-        SamplingParams(**sampling),
+    logged = row["sampling"]
+    sampling = SamplingParams(
+        logged["temperature"], logged["top_p"], logged["top_k"], logged["min_p"]
     )
+    ids = tuple(row["prompt_ids"]), tuple(row["response_ids"])
+    return Sample(*ids, tuple(row["tools"]), sampling)
 
 
-def log_prob(policy: LocalPolicy, samples: Sequence[Sample]) -> Tensor:
-    """(N,) log-probs of whole responses, float64, without gradients; -inf where impossible."""
-    if not samples:
-        return torch.zeros(0, dtype=torch.float64)
-    with torch.inference_mode():
-        batch = policy.prepare(samples)
-        total = policy.log_probs(batch).double().sum(dim=1)
-        return total.masked_fill(~batch.whole, -torch.inf).clone()
+def _recomputed(
+    rows: Sequence[Row], spec: SliceSpec, policy: LocalPolicy, load: Load
+) -> dict[int, list[float]]:
+    """Behaviour log-probs of altered rows by row number, where their snapshot is at hand."""
+    wanted: dict[tuple[str, str], list[int]] = {}
+    for number, row in enumerate(rows):
+        if row["altered"] and not (_limit(row, spec) or _defect(row, policy)):
+            wanted.setdefault((row["snapshot_id"], row["digest"]), []).append(number)
+    found: dict[int, list[float]] = {}
+    for snapshot, numbers in sorted(wanted.items()):
+        behaviour = load(*snapshot)
+        if behaviour is None:
+            continue
+        batch = behaviour.prepare([_sample(rows[number]) for number in numbers])
+        with torch.inference_mode():
+            values = behaviour.log_probs(batch).tolist()
+        for number, value in zip(numbers, values, strict=True):
+            found[number] = value[: len(rows[number]["response_ids"])]
+    return found

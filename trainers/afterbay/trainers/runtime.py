@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from afterbay.schemas.errors import BadSettings
+from afterbay.schemas.environ import whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +24,7 @@ class TorchSettings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> TorchSettings:
         """Settings in the environment; BadSettings naming the variable."""
-        text = environ.get("AFTERBAY_TORCH_THREADS", "1")
-        if not text.isdigit() or int(text) < 1:
-            raise BadSettings("AFTERBAY_TORCH_THREADS: expected a whole number from 1 on")
-        return cls(threads=int(text))
+        return cls(threads=whole(environ, "AFTERBAY_TORCH_THREADS", 1, 1, 1024))
 
 
 def set_up_torch(settings: TorchSettings) -> None:
