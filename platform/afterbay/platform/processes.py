@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import http.client
 import os
+import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from afterbay.platform import leash
-from afterbay.schemas.errors import BadSettings
+from afterbay.schemas.errors import BadSettings, Unavailable
 
 _FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: type, whence, start, len, pid
 _POLL_S = 0.02
+_PORTS = (16_384, 32_768)
+_PORT_TRIES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,10 +153,16 @@ def describe_exit(code: int) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A TCP port that nobody listens on now; below those the kernel gives to outgoing connections.
+
+    A port above them might be taken by one of our own connections before, or between two starts of,
+    the process it is meant for.
+    """
+    for _ in range(_PORT_TRIES):
+        port = random.randrange(*_PORTS)  # noqa: S311  # any port will do
+        if port_is_free(port, host):
+            return port
+    raise Unavailable(f"no free TCP port on {host} from {_PORTS[0]} to {_PORTS[1]}")
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -171,6 +182,15 @@ def accepts(port: int, host: str = "127.0.0.1") -> bool:
         with socket.create_connection((host, port), timeout=1.0):
             return True
     except OSError:
+        return False
+
+
+def healthy(address: str) -> bool:
+    """Whether `address` (http://host:port) answers /health with 200."""
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=2.0) as reply:  # noqa: S310  # our own http address
+            return bool(reply.status == 200)
+    except (OSError, http.client.HTTPException):
         return False
 
 

@@ -44,6 +44,8 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """What one supervisor runs."""
 
+    pid: int
+    """Its process id; the state is of now only if this process holds the supervisor's lock."""
     phase: str
     """starting, ready, stopping or stopped."""
     addresses: dict[str, str]

@@ -10,6 +10,7 @@ Never: leaves a process behind: `stop` kills what does not stop, and a killed su
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from afterbay.platform.processes import Child, ProcessSpec, describe_exit
 from afterbay.platform.state import ProcessState, State, start_ticks, write_state
 from afterbay.schemas.errors import BadSettings, Unavailable
 
+_NO_USE_TO_RESTART = (3, 4)
+"""Exit codes of `streams.agent`: fenced, and a state that a person must look at. Tried again all
+the same, but slowly: the person should not have to come back and restart it."""
 _TRIES_BEFORE_READY = 3
 _FIRST_DELAY_S = 0.2
 _LONGEST_DELAY_S = 15.0
@@ -125,6 +129,7 @@ class Supervisor:
     def write(self) -> None:
         """Bring state.json up to date."""
         state = State(
+            pid=os.getpid(),
             phase=self._phase,
             addresses=dict(self._addresses),
             settings=dict(self._settings),
@@ -187,6 +192,8 @@ class Supervisor:
             managed.move("ended", now)
             return
         delay = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** (managed.failures - 1))
+        if code in _NO_USE_TO_RESTART:
+            delay = _LONGEST_DELAY_S
         self._notice(
             f"{managed.spec.name} ended by {managed.last_exit}; starting it again in {delay:.1f} s "
             f"(log: {child.log})"
@@ -195,7 +202,8 @@ class Supervisor:
         managed.move("backoff", now)
 
     def _refuse_to_go_on(self, managed: _Managed, child: Child) -> None:
-        tries = _TRIES_BEFORE_READY if managed.spec.restart else 1
+        hopeless = not managed.spec.restart or child.exit_code in _NO_USE_TO_RESTART
+        tries = 1 if hopeless else _TRIES_BEFORE_READY
         if not managed.was_ready and managed.failures >= tries:
             raise Unavailable(
                 f"{managed.spec.name} cannot be started: {managed.last_exit}, {managed.failures} "

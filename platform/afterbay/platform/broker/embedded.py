@@ -52,7 +52,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """Address for clients; its port is known after `prepare`."""
+        """Address for clients; its port is known after `choose_port`."""
         return f"{config.HOST}:{self.port}"
 
     @property
@@ -60,11 +60,15 @@ class EmbeddedBroker:
         """Process id of the broker that `start` started."""
         return self._child.pid if self._child else None
 
-    def prepare(self) -> ProcessSpec:
-        """Everything but starting: checks, jars, files, storage format."""
+    def choose_port(self) -> None:
+        """Fix the port, and see that it and the data folder can be had."""
         self._refuse_if_held()
         self.port = self._asked_port or self.port or free_port(config.HOST)
         self._refuse_if_port_is_taken()
+
+    def prepare(self) -> ProcessSpec:
+        """Everything but starting: checks, jars, files, storage format."""
+        self.choose_port()
         class_path = jars.class_path(self._kafka_home)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         config.write_files(self._folder, self.port, free_port(config.HOST))
@@ -143,7 +147,14 @@ class EmbeddedBroker:
     def _format(self, class_path: tuple[Path, ...]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         properties = str(self._folder / "server.properties")
-        arguments = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", properties)
+        # with `=`: one id in 64 begins with a dash, which the tool would take for another option
+        arguments = (
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster}",
+            "-c",
+            properties,
+        )
         done = subprocess.run(
             config.java_command(class_path, self._folder, 256, *arguments),
             capture_output=True,

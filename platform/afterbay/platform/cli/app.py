@@ -1,0 +1,31 @@
+"""All commands in one application."""
+
+from __future__ import annotations
+
+import typer
+
+from afterbay.platform.cli import (
+    agent,
+    apikey,
+    down,
+    policy,
+    prove,
+    query,
+    replay,
+    status,
+    topics,
+    up,
+)
+
+app = typer.Typer(
+    name="afterbay",
+    help="Improve an LLM agent from production feedback. Start with `afterbay up`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for module in (up, down, status, topics, query, replay, prove):
+    module.register(app)
+for group in (agent, apikey, policy):
+    group.register(app)
