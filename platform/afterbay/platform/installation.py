@@ -131,16 +131,17 @@ def _zmq_address(home: Home, name: str) -> str:
 
 
 def _jobs(settings: Mapping[str, str], kafka: tuple[str, ...]) -> list[ProcessSpec]:
-    return [
-        ProcessSpec(
-            name=name,
-            command=python_module("afterbay.platform.prepare", name),
-            env=settings,
-            after=after,
-            restart=False,
-        )
-        for name, after in (("topics", kafka), ("tables", ()))
-    ]
+    return [_job("topics", settings, kafka), _job("tables", settings)]
+
+
+def _job(name: str, settings: Mapping[str, str], after: tuple[str, ...] = ()) -> ProcessSpec:
+    return ProcessSpec(
+        name=name,
+        command=python_module("afterbay.platform.prepare", name),
+        env=settings,
+        after=after,
+        restart=False,
+    )
 
 
 def _agents(
@@ -183,10 +184,10 @@ def _agent(name: str, after: tuple[str, ...], env: Mapping[str, str], health: st
 
 def _dagster(home: Home, port: int, settings: Mapping[str, str]) -> list[ProcessSpec]:
     # Here and not above: an installation without the orchestrator has no Dagster.
-    from afterbay.platform.orchestrator import dagster_specs, prepare_dagster  # noqa: PLC0415
+    from afterbay.platform.orchestrator import dagster_specs  # noqa: PLC0415
 
-    prepare_dagster(home)
-    return dagster_specs(home, port, settings, after=("topics", "tables"))
+    after = ("topics", "tables", "dagster")
+    return [_job("dagster", settings), *dagster_specs(home, port, settings, after)]
 
 
 def _port(asked: int, what: str, option: str) -> int:

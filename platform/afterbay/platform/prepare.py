@@ -1,6 +1,6 @@
-"""Jobs that `afterbay up` runs once before the agents: topics, tables.
+"""Jobs that `afterbay up` runs once before the agents: topics, tables, Dagster's database.
 
-In:   the process's environment; `python -m afterbay.platform.prepare topics|tables`
+In:   the process's environment; `python -m afterbay.platform.prepare topics|tables|dagster`
 Out:  what is missing is made; an exit code
 Never: changes what is there; they are processes of their own so that the supervisor stays small
 """
@@ -41,7 +41,18 @@ def make_tables(settings: Settings) -> None:
     tables.ensure(Lake(str(settings.home.lake)))
 
 
-JOBS: dict[str, Callable[[Settings], object]] = {"topics": make_topics, "tables": make_tables}
+def make_dagster(settings: Settings) -> None:
+    """Make Dagster's database on first use."""
+    from afterbay.platform.orchestrator import prepare_dagster  # noqa: PLC0415  # as above
+
+    prepare_dagster(settings.home)
+
+
+JOBS: dict[str, Callable[[Settings], object]] = {
+    "topics": make_topics,
+    "tables": make_tables,
+    "dagster": make_dagster,
+}
 
 
 def main(arguments: list[str]) -> int:
