@@ -30,11 +30,14 @@ class Labelled:
 def read_tools(path: Path) -> dict[str, tuple[str, ...]]:
     """Tools and the categories each is right for, in file order."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
+        tools = msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
     except (OSError, msgspec.MsgspecError) as error:
         raise BadSettings(
             f"tools file {path.name}: {error}; expected {{tool: [categories]}}"
         ) from error
+    if not tools:
+        raise BadSettings(f"tools file {path.name}: no tools; expected {{tool: [categories]}}")
+    return tools
 
 
 def read_messages(path: Path, tools: dict[str, tuple[str, ...]]) -> list[Labelled]:
@@ -43,10 +46,12 @@ def read_messages(path: Path, tools: dict[str, tuple[str, ...]]) -> list[Labelle
     if len(tool_of) < sum(len(listed) for listed in tools.values()):
         raise BadSettings("tools file: two tools list the same category; list it once")
     try:
-        with path.open(encoding="utf-8", newline="") as lines:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
             rows = list(csv.DictReader(lines))
-    except OSError as error:
-        raise BadSettings(f"messages file {path.name}: {error}; name a readable csv") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadSettings(
+            f"messages file {path.name}: {type(error).__name__}; name a UTF-8 csv"
+        ) from error
     if not rows or not {"text", "category"} <= rows[0].keys():
         raise BadSettings(
             f"messages file {path.name}: expected a header with text,category and at least one row"
