@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
@@ -19,6 +20,10 @@ PR_SET_PDEATHSIG = 1
 
 def main(argv: list[str]) -> None:
     """Set the death signal, check that the parent is still there, exec."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A shell's background job ignores SIGINT, and programs would inherit that: Dagster then
+        # takes it over for SIGTERM and cannot be stopped.
+        signal.signal(ignored, signal.SIG_DFL)
     signal_number, parent, command = int(argv[1]), int(argv[2]), argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)

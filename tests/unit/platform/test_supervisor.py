@@ -190,3 +190,16 @@ def test_a_command_that_does_not_exist_ends_with_its_name_in_the_log(tmp_path: P
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+def test_a_child_can_be_interrupted_although_its_starter_cannot(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background job
+    try:
+        log = tmp_path / "x.log"
+        child = Child(spec("x", f"print('up', flush=True); {STAY}"), log, os.environ)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert wait_until(lambda: child.log_tail() == "up", 5)
+    os.kill(child.pid, signal.SIGINT)
+    assert wait_until(lambda: child.exit_code is not None, 5)
+    child.kill()
