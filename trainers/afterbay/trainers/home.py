@@ -1,7 +1,7 @@
 """What trainers use of an installation: its tables, its log, its keys and snapshots.
 
 In:   the home's folder and the environment
-Out:  `Home`: paths, lake, address; a logged snapshot's policy
+Out:  `Home`: paths, lake, address, a logged snapshot's policy; a slice from its file
 Never: opens a connection or a table by itself
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from afterbay.lakehouse.lake import Lake
+from afterbay.lakehouse.slices import SliceSpec, from_json
 from afterbay.schemas.errors import BadState
 from afterbay.streams.kafka import KafkaAddress
 from afterbay.streams.settings import StreamSettings
@@ -51,3 +52,13 @@ def home_of(root: Path, environ: Mapping[str, str]) -> Home:
     """The installation in `root`; the log's address comes from the environment."""
     settings = StreamSettings.from_env({**environ, "AFTERBAY_HOME": str(root)})
     return Home(settings.home, settings.address, settings.lake)
+
+
+def read_slice(path: Path) -> SliceSpec:
+    """The slice in a file; BadState if there is none."""
+    try:
+        return from_json(path.read_bytes())
+    except OSError as error:
+        raise BadState(
+            f"slice file {path.name}: {type(error).__name__}; name the JSON that a slice's plan is"
+        ) from error

@@ -39,13 +39,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace, environ: Mapping[str, str]) -> Mapping[str, Any]:
     # torch takes seconds to import; the leash has to hold before
-    from afterbay.lakehouse.slices import from_json  # noqa: PLC0415  # as above
-    from afterbay.trainers.comparison import compare  # noqa: PLC0415
-    from afterbay.trainers.home import home_of  # noqa: PLC0415
+    from afterbay.trainers.comparison import compare  # noqa: PLC0415  # as above
+    from afterbay.trainers.home import home_of, read_slice  # noqa: PLC0415
     from afterbay.trainers.runtime import TorchSettings, set_up_torch  # noqa: PLC0415
 
     set_up_torch(TorchSettings.from_env(environ))
-    spec = from_json(options.slice.read_bytes())
+    spec = read_slice(options.slice)
     home = home_of(options.home, environ)
     return compare(home, spec, options.candidate, options.current).figures()
 

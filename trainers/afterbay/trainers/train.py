@@ -40,9 +40,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace, environ: Mapping[str, str]) -> Mapping[str, Any]:
     # torch takes seconds to import; the leash has to hold before
-    from afterbay.lakehouse.slices import from_json  # noqa: PLC0415  # as above
-    from afterbay.schemas.clock import SystemClock  # noqa: PLC0415
-    from afterbay.trainers.home import home_of  # noqa: PLC0415
+    from afterbay.schemas.clock import SystemClock  # noqa: PLC0415  # as above
+    from afterbay.trainers.home import home_of, read_slice  # noqa: PLC0415
     from afterbay.trainers.learner import LearnerSettings  # noqa: PLC0415
     from afterbay.trainers.runtime import TorchSettings, set_up_torch  # noqa: PLC0415
     from afterbay.trainers.telling import telling  # noqa: PLC0415
@@ -51,7 +50,7 @@ def _run(options: argparse.Namespace, environ: Mapping[str, str]) -> Mapping[str
     set_up_torch(TorchSettings.from_env(environ))
     order = Order(
         run_id=options.run_id,
-        spec=from_json(options.slice.read_bytes()),
+        spec=read_slice(options.slice),
         parent=options.parent,
         out=options.out,
         settings=LearnerSettings(),
