@@ -23,7 +23,7 @@ TEST_PARTITIONS = 2
 @contextmanager
 def own_broker(folder: Path) -> Iterator[EmbeddedBroker]:
     """A running broker with its data in `folder`; stopped afterwards, whatever happened."""
-    broker = EmbeddedBroker(Home(folder), heap_mb=TEST_HEAP_MB)
+    broker = EmbeddedBroker(Home(folder), heap_mb=TEST_HEAP_MB, quick=True)
     try:
         broker.start()
         yield broker

@@ -39,14 +39,24 @@ class EmbeddedBroker:
     """One broker of one home."""
 
     def __init__(
-        self, home: Home, port: int = 0, *, kafka_home: Path | None = None, heap_mb: int = 1024
+        self,
+        home: Home,
+        port: int = 0,
+        *,
+        kafka_home: Path | None = None,
+        heap_mb: int = 1024,
+        quick: bool = False,
     ) -> None:
-        """`kafka_home`: an unpacked Apache Kafka to run instead of the pinned jars."""
+        """`kafka_home`: an unpacked Apache Kafka to run instead of the pinned jars.
+
+        `quick`: for a short life, as in tests.
+        """
         self._home = home
         self._folder = home.broker
         self._asked_port = port
         self._kafka_home = kafka_home
         self._heap_mb = heap_mb
+        self._quick = quick
         self._child: Child | None = None
         self.port = port
 
@@ -78,7 +88,12 @@ class EmbeddedBroker:
         return ProcessSpec(
             name=NAME,
             command=config.java_command(
-                class_path, self._folder, self._heap_mb, "kafka.Kafka", properties
+                class_path,
+                self._folder,
+                self._heap_mb,
+                "kafka.Kafka",
+                properties,
+                quick=self._quick,
             ),
             ready=self.is_up,
             stop_timeout_s=_STOP_TIMEOUT_S,
@@ -156,7 +171,7 @@ class EmbeddedBroker:
             properties,
         )
         done = subprocess.run(
-            config.java_command(class_path, self._folder, 256, *arguments),
+            config.java_command(class_path, self._folder, 256, *arguments, quick=True),
             capture_output=True,
             text=True,
             timeout=_FORMAT_TIMEOUT_S,

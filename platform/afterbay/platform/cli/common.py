@@ -7,13 +7,13 @@ Never: starts anything
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from afterbay.platform.home import Home
@@ -31,6 +31,7 @@ HomeOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 HOME = Path(DEFAULT_HOME)
+_JSON = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
 
 
 def settings_of(home: Path) -> Settings:
@@ -53,8 +54,8 @@ def say(line: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    """One JSON document for a program."""
-    say(json.dumps(value, ensure_ascii=False, default=str))
+    """One JSON document for a program, on one line; NaN, which JSON has not, becomes null."""
+    say(_JSON.encode(value).decode())
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -46,7 +46,7 @@ def replay(
     stop = instant("--to", end, day_end=True) if end else now + _DAY
     lake = Lake(str(settings_of(home).home.lake))
     for row in replayed(lake, start, stop, topic or None):
-        say_json({**row, "ts": row["ts"].isoformat()})
+        say_json(row)
 
 
 def instant(option: str, text: str, *, day_end: bool) -> datetime:
