@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,20 +64,21 @@ def test_a_blocked_port_is_named_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_the_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    starter = os.fork()
-    if starter == 0:
-        broker = EmbeddedBroker(Home(tmp_path), heap_mb=TEST_HEAP_MB)
-        broker.start()
-        os.write(writer, b"up")
-        signal.pause()
-    try:
-        assert os.read(reader, 2) == b"up"
-        assert lock_holder(tmp_path / "broker" / "data" / ".lock") is not None
-    finally:
-        os.kill(starter, signal.SIGKILL)
-        os.waitpid(starter, 0)
-    assert wait_until(lambda: lock_holder(tmp_path / "broker" / "data" / ".lock") is None, 20)
+    code = (
+        "import sys, signal; from pathlib import Path; from afterbay.platform.home import Home;"
+        "from afterbay.platform.broker import EmbeddedBroker;"
+        "broker = EmbeddedBroker(Home(Path(sys.argv[1])), heap_mb=512, quick=True);"
+        "broker.start(); print('up', flush=True); signal.pause()"
+    )
+    lock = tmp_path / "broker" / "data" / ".lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "up\n"
+        assert lock_holder(lock) is not None
+        starter.kill()
+    assert wait_until(lambda: lock_holder(lock) is None, 20)
 
 
 def _first_value(bootstrap: str, topic: str) -> bytes | None:

@@ -51,6 +51,9 @@ def server_properties(data: Path, port: int, controller_port: int) -> str:
         "share.coordinator.state.topic.num.partitions": "1",
         # A killed producer's open transaction hides everybody's later records until it is aborted.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        # A killed broker's new start is not let in before the old one's session has ended.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "500",
         "message.max.bytes": str(MAX_MESSAGE_BYTES + _BATCH_OVERHEAD),
         "log.message.timestamp.type": "LogAppendTime",
     }
