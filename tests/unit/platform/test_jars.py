@@ -52,5 +52,5 @@ def test_a_kafka_home_of_ones_own_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_kafka_home_without_kafka_4_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadSettings, match="KAFKA_HOME is .* holds no Apache Kafka 4"):
+    with pytest.raises(BadSettings, match=r"KAFKA_HOME is .* holds no Apache Kafka 4"):
         jars.class_path(tmp_path)
