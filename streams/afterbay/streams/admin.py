@@ -91,6 +91,8 @@ class EndOffsets:
         try:
             return {asked[where]: future.result().offset for where, future in found.items()}
         except KafkaException as error:
+            # a client that saw a broker die goes on asking with the leader epoch it knew: for ever
+            self._admin, self._places = _admin(self._address), ()
             raise raised(error, "asking for end offsets") from None
 
 
