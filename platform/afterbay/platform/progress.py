@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
@@ -22,7 +23,7 @@ from afterbay.lakehouse.positions import SourcePartition, parse_txn_id
 from afterbay.lakehouse.watermarks import OffsetReader
 from afterbay.platform.broker import require
 from afterbay.platform.settings import Settings
-from afterbay.schemas.errors import AfterbayError
+from afterbay.schemas.errors import AfterbayError, Unavailable
 from afterbay.schemas.events import Cursor, PolicySnapshot
 from afterbay.schemas.topics import ARCHIVE_TABLE, EXPERIENCE_TABLE, TABLES
 from afterbay.streams.admin import EndOffsets
@@ -34,7 +35,9 @@ from afterbay.streams.rewarder import offsets_of
 
 _KAFKA_S = 2.0
 _COUNT_S = 5.0
+_READ_S = 10.0
 _BATCH = 1_000
+_FOLLOWED = (PolicySnapshot.TOPIC, Cursor.TOPIC)
 T = TypeVar("T")
 
 
@@ -112,17 +115,30 @@ class _Log:
         self._follower: Follower | None = None
         self._arms = ArmState()
         self._rewarder: Cursor | None = None
-        self._ends: EndOffsets | None = None
+
+    # The two below connect at once, so they wait until somebody is known to answer.
+
+    @cached_property
+    def _followed(self) -> EndOffsets:
+        return EndOffsets(self._address, _FOLLOWED)
+
+    @cached_property
+    def _stored(self) -> EndOffsets:
+        return EndOffsets(self._address, tuple(TABLES))
 
     def catch_up(self) -> bool:
         """Read policy events and cursors to their present end; Unavailable if no broker answers."""
         require(self._address.bootstrap, _KAFKA_S)
         if self._follower is None:
-            self._follower = Follower(self._address, [PolicySnapshot.TOPIC, Cursor.TOPIC])
-        end = time.monotonic() + _COUNT_S
-        while self._take(self._follower) or not self._follower.caught_up:
-            if time.monotonic() > end:
-                break
+            self._follower = Follower(self._address, _FOLLOWED)
+        follower, ends = self._follower, self._followed()
+        deadline = time.monotonic() + _READ_S
+        while any(follower.next_offset(place) < end for place, end in ends.items()):
+            self._take(follower)
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"policy events and cursors: not read in {_READ_S:g} s; try again"
+                )
         return True
 
     def arms(self) -> dict[str, object]:
@@ -146,9 +162,7 @@ class _Log:
 
     def count_after(self, positions: dict[SourcePartition, int]) -> int:
         """Committed events at or past `positions`, over all topics that have a table."""
-        if self._ends is None:
-            self._ends = EndOffsets(self._address, tuple(TABLES))
-        ends = self._ends()
+        ends = self._stored()
         behind = {p: positions.get(p, 0) for p, end in ends.items() if end > positions.get(p, 0)}
         return _count(self._address, behind, ends) if behind else 0
 
@@ -157,15 +171,13 @@ class _Log:
         if self._follower is not None:
             self._follower.close()
 
-    def _take(self, follower: Follower) -> int:
-        found = follower.poll(0.05)
-        for followed in found:
+    def _take(self, follower: Follower) -> None:
+        for followed in follower.poll(0.1):
             event = followed.event
             if isinstance(event, PolicySnapshot) and event.policy == self._policy:
                 self._arms = self._arms.advance(event)
             elif isinstance(event, Cursor) and event.source == REWARDER:
                 self._rewarder = event
-        return len(found)
 
 
 def _count(
