@@ -26,9 +26,12 @@ class StubGateway:
     """Tool that every answer calls."""
     refuse_first: int = 0
     """Feedback posts answered with 503 before one is accepted."""
+    refuse_with: int = 0
+    """Status that every feedback post is answered with; 0: it is accepted."""
     address: str = ""
     chats: list[dict[str, object]] = field(default_factory=list)
     feedback: list[dict[str, object]] = field(default_factory=list)
+    open: list[asyncio.Transport] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
     """Idempotency-Key -> feedback id given."""
 
@@ -42,6 +45,8 @@ class StubGateway:
         if self.refuse_first > 0:
             self.refuse_first -= 1
             return 503, {"error": {"message": "later"}}
+        if self.refuse_with:
+            return self.refuse_with, {"error": {"message": "no"}}
         self.feedback.append(json.loads(body))
         key = _KEY.search(head)
         name = key[1].decode() if key else str(uuid.uuid4())
@@ -68,6 +73,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._gateway.open.append(transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -87,9 +93,9 @@ class _Connection(asyncio.Protocol):
 
 
 @contextmanager
-def stub_gateway(tool: str, refuse_first: int = 0) -> Iterator[StubGateway]:
+def stub_gateway(tool: str, refuse_first: int = 0, refuse_with: int = 0) -> Iterator[StubGateway]:
     """A stub on a free port, served by a thread of its own until the block ends."""
-    gateway = StubGateway(tool, refuse_first)
+    gateway = StubGateway(tool, refuse_first, refuse_with)
     loop = asyncio.new_event_loop()
     listening = loop.create_server(lambda: _Connection(gateway), "127.0.0.1", 0)
     server = loop.run_until_complete(listening)
@@ -99,11 +105,10 @@ def stub_gateway(tool: str, refuse_first: int = 0) -> Iterator[StubGateway]:
     try:
         yield gateway
     finally:
-        server.close()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        pending = asyncio.all_tasks(loop)
-        for task in pending:
-            task.cancel()
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        server.close()
+        for transport in gateway.open:
+            transport.abort()
+        loop.run_until_complete(asyncio.sleep(0))
         loop.close()

@@ -80,13 +80,18 @@ def templates() -> Mapping[str, Mapping[str, Mapping[str, list[str]]]]:
 
 def tools() -> dict[str, list[str]]:
     """Every tool with the categories it is the right one for."""
-    return {tool: list(categories) for tool, categories in templates().items()}
+    return {tool: [_full(tool, c) for c in categories] for tool, categories in templates().items()}
+
+
+def _full(tool: str, category: str) -> str:
+    """A category's name in files: what two tools both call `failed` are two categories."""
+    return f"{tool}.{category}"
 
 
 def make(seed: int, size: int = SIZE) -> list[Message]:
     """`size` distinct messages, categories evenly mixed; the same ones for the same seed."""
     random = Random(f"corpus:{seed}")  # noqa: S311  # a corpus must be repeatable, not secret
-    kinds = [(tool, category) for tool, some in tools().items() for category in some]
+    kinds = [(tool, category) for tool, some in templates().items() for category in some]
     made: dict[str, Message] = {}
     while len(made) < size:
         tool, category = random.choice(kinds)
@@ -104,7 +109,7 @@ def _message(random: Random, tool: str, category: str) -> Message:
         value = plant(random)
         planted = (value,)
         text += random.choice(_PERSONAL[language][value.kind]).format(value.written)
-    return Message(text=text, category=category, tool=tool, planted=planted)
+    return Message(text=text, category=_full(tool, category), tool=tool, planted=planted)
 
 
 def _expand(random: Random, template: str, language: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI
+from openai.types.chat import ChatCompletion
 
 from afterbay.platform.demo.messages import Message
 from afterbay.platform.demo.plan import Planned
@@ -74,9 +75,16 @@ class Player:
         self._tools = [_function(tool) for tool in tools]
         self._history: dict[str, list[dict[str, Any]]] = {}
 
-    async def warm_up(self) -> None:
-        """Load what the client loads with its first call, and open a connection."""
-        await self._client.models.list()
+    async def probe(self, text: str) -> str | None:
+        """Ask for one answer outside the play, so that the client has loaded all it loads.
+
+        The id of the answered message; None if there was no answer.
+        """
+        try:
+            done = await self._complete([{"role": "user", "content": text}], "probe", "probe")
+        except (APIStatusError, APIConnectionError):
+            return None
+        return done.id
 
     async def run(self, planned: Sequence[Planned]) -> None:
         """Send everything at its time, and return when the last answer is here."""
@@ -97,15 +105,7 @@ class Player:
         chat = self._history.pop(item.session, [])
         chat.append({"role": "user", "content": self._messages[item.message].text})
         try:
-            done = await self._client.chat.completions.create(
-                model=self._model,
-                messages=[],
-                user=item.subject,
-                extra_headers={"X-Afterbay-Session": item.session},
-                # given as extra body, the client sends them as they are instead of walking through
-                # every chat message and tool by their types: a third less CPU for each message
-                extra_body={"messages": chat, "tools": self._tools, "tool_choice": "required"},
-            )
+            done = await self._complete(chat, item.session, item.subject)
         except (APIStatusError, APIConnectionError) as error:
             self.play.failed[_kind(error)] += 1
             return
@@ -117,6 +117,19 @@ class Player:
         answer = Answer(item, done.id, tool, latency)
         self.play.answers.append(answer)
         self._on_answer(answer)
+
+    async def _complete(
+        self, chat: list[dict[str, Any]], session: str, subject: str
+    ) -> ChatCompletion:
+        return await self._client.chat.completions.create(
+            model=self._model,
+            messages=[],
+            user=subject,
+            extra_headers={"X-Afterbay-Session": session},
+            # given as extra body, the client sends them as they are instead of walking through
+            # every chat message and tool by their types: a third less CPU for each message
+            extra_body={"messages": chat, "tools": self._tools, "tool_choice": "required"},
+        )
 
 
 async def _until(moment: float) -> None:
