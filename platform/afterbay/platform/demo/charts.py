@@ -18,6 +18,7 @@ from afterbay.platform.demo.recording import Recording, RewardPoint
 from afterbay.platform.demo.summary import percentile
 
 BIN_S = 5.0
+POINT_S = 10.0
 SNAPSHOT_COLOURS = ("#6b7280", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's palette, distinct for colour-blind readers; the warm start is grey."""
 RANGE_COLOURS = {"low": "#d55e00", "mid": "#e6c229", "high": "#009e73"}
@@ -37,7 +38,8 @@ def reward_over_time(recording: Recording) -> bytes:
     for step in recording.steps:
         if step.action == "promoted" and step.at_s > 0:
             axes.axvline(step.at_s, color=colour_of.get(step.snapshot_id, _INK), lw=1, ls="--")
-    axes.set(ylim=(0, 1), ylabel="mean reward", xlabel="seconds of play")
+    axes.set(ylabel="mean reward", xlabel="seconds of play")
+    _through_the_play(axes, recording)
     _legend(axes)
     return _svg(figure)
 
@@ -79,7 +81,9 @@ def latency_over_time(recording: Recording) -> bytes:
         span = training.span
         axes.axvspan(span.start_s, span.end_s, color=_SHADE, alpha=0.15, lw=0, label=label)
     axes.set(yscale="log", ylabel="ms from due time", xlabel="seconds of play")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        formatted(lambda value, _: f"{value:g}")
+    _through_the_play(axes, recording)
     _legend(axes)
     return _svg(figure)
 
@@ -119,6 +123,7 @@ def reward_ranges(recording: Recording) -> bytes:
         axes.bar(times, shares, 9.2, bottom, color=colour, label=name)
         bottom = [low + share for low, share in zip(bottom, shares, strict=True)]
     axes.set(ylim=(0, 100), ylabel="% of experiences", xlabel="seconds of play")
+    _through_the_play(axes, recording)
     _legend(axes, reverse=True)
     return _svg(figure)
 
@@ -128,6 +133,11 @@ def _figure(height: float) -> tuple[Figure, Axes]:
     axes = figure.subplots()
     _plain(axes)
     return figure, axes
+
+
+def _through_the_play(axes: Axes, recording: Recording) -> None:
+    """The same stretch of time in every plot, so that they can be read one below the other."""
+    axes.set_xlim(0, max((a.due_s for a in recording.answered), default=1.0) + POINT_S / 2)
 
 
 def _plain(axes: Axes) -> None:

@@ -95,13 +95,14 @@ class Player:
                 await _until(due)
                 self.play.late_s.append(time.perf_counter() - due)
                 self.play.sent += 1
-                open_requests.create_task(self._ask(item, due))
+                open_requests.create_task(self.ask(item, due))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def _ask(self, item: Planned, due: float) -> None:
+    async def ask(self, item: Planned, due: float) -> None:
+        """Send one message that was due at `due` (`time.perf_counter()`), and take its answer."""
         chat = self._history.pop(item.session, [])
         chat.append({"role": "user", "content": self._messages[item.message].text})
         try:
