@@ -14,7 +14,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,11 @@ class CommandFailed(AfterbayError):
 class Afterbay:
     """The command line of one installation."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], program: str | None = None) -> None:
+        """`program` is the command's path; None: the one installed beside this Python."""
         beside = Path(sys.executable).with_name("afterbay")
-        self._program = str(beside) if beside.exists() else shutil.which("afterbay") or "afterbay"
+        found = str(beside) if beside.exists() else shutil.which("afterbay")
+        self._program = program or found or "afterbay"
         self._env = {**os.environ, **env}
 
     async def text(self, *arguments: str, polite: bool = False, may_fail: bool = False) -> str:
@@ -70,7 +72,7 @@ class Afterbay:
         rows = await self.json("query", "--json", sql, polite=polite)
         return list(rows)
 
-    async def lines(self, *arguments: str) -> AsyncIterator[Any]:
+    async def lines(self, *arguments: str) -> AsyncGenerator[Any, None]:
         """JSON documents, a line each, of a command that goes on until it is cancelled."""
         async with self._started(arguments, polite=True) as process:
             assert process.stdout is not None  # noqa: S101  # asked for with PIPE

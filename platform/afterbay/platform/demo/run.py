@@ -41,10 +41,12 @@ SETTLE_S = 25.0
 class Demo:
     """The stages of one run, in their order."""
 
-    def __init__(self, settings: DemoSettings, display: Display) -> None:
+    def __init__(
+        self, settings: DemoSettings, display: Display, afterbay: Afterbay | None = None
+    ) -> None:
         self._settings = settings
         self._display = display
-        self._afterbay = Afterbay(settings.platform_env())
+        self._afterbay = afterbay or Afterbay(settings.platform_env())
         self._began = time.monotonic()
         self._stages: dict[str, float] = {}
 
