@@ -50,7 +50,8 @@ async def _measure(folder: Path) -> list[Figure]:
     display = Display(Console())
     since_id = ids.new_id(datetime.now(UTC))
     async with _session(settings, folder) as (session, afterbay):
-        await session.play(display)
+        async with session.watched(display):
+            await session.play()
         answered = len(session.player.play.answers)
         await stored.wait_until_stored(afterbay, session.accepted(since_id), _DRAIN_S)
         lag_until = time.time()

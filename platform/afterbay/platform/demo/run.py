@@ -77,11 +77,12 @@ class Demo:
             stored_before=stored_before,
         )
         try:
-            with self._stage("play"):
-                await session.play(self._display)
-            with self._stage("drain"):
-                accepted = session.accepted(since_id)
-                await self._drain(session, accepted)
+            async with session.watched(self._display):
+                with self._stage("play"):
+                    await session.play()
+                with self._stage("drain"):
+                    accepted = session.accepted(since_id)
+                    await self._drain(session, accepted)
         finally:
             await session.close()
         with self._stage("prove and measure"):
@@ -138,12 +139,8 @@ class Demo:
         """Wait until every accepted id is stored and nothing is trained or judged any more."""
         if not await stored.wait_until_stored(self._afterbay, accepted, DRAIN_S):
             self._display.say(f"some accepted events are in no table after {DRAIN_S:.0f} s")
-        end = time.monotonic() + SETTLE_S
-        while any(run.under_way for run in await session.watch.look_at_runs()):
-            if time.monotonic() > end:
-                self._display.say(f"Dagster is still at work after {SETTLE_S:.0f} s; going on")
-                return
-            await asyncio.sleep(1.0)
+        if not await session.settle(SETTLE_S):
+            self._display.say(f"still at work after {SETTLE_S:.0f} s; going on")
 
     async def _recording(
         self, session: Session, accepted: stored.Accepted, first: str
@@ -184,7 +181,10 @@ class Demo:
             doubled=await stored.doubled(ask),
             table_lag_s=_lag(seen),
             proof_ok=bool(proof["ok"]),
-            proof_differences=[str(difference) for difference in proof["differences"]],
+            proof_differences=[
+                f"{d['table']}: {d['count']} {d['kind']}, first at {d['place']}"
+                for d in proof["differences"]
+            ],
             before=before,
             after=after,
             leak=leak,

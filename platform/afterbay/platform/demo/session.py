@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from afterbay.platform.demo import leak
@@ -18,7 +20,7 @@ from afterbay.platform.demo.feedback import FeedbackSender
 from afterbay.platform.demo.hearing import Hearing
 from afterbay.platform.demo.inputs import Inputs
 from afterbay.platform.demo.opinions import Judges, Shuffler
-from afterbay.platform.demo.plan import plan
+from afterbay.platform.demo.plan import Planned, plan
 from afterbay.platform.demo.player import Player
 from afterbay.platform.demo.recording import Leak, Span, Training
 from afterbay.platform.demo.settings import POLICY, DemoSettings
@@ -72,20 +74,23 @@ class Session:
         self.watch.stored_before = stored_before
         self._probes: set[str] = set()
 
-    async def play(self, display: Display) -> None:
-        """Play all messages, and wait for the last opinion."""
-        planned = plan(
+    def plan(self) -> list[Planned]:
+        """What will be played, and when."""
+        return plan(
             self.inputs.played,
             rate=self._settings.rate,
             seconds=self._settings.seconds,
             seed=self._settings.seed,
             run=self._run,
         )
+
+    @asynccontextmanager
+    async def watched(self, display: Display) -> AsyncIterator[None]:
+        """The platform ready, and watched and shown until the block ends."""
         await self._until_ready()
         self.since = datetime.now(UTC)
-        display.say(f"playing {len(planned):,} messages at {self._settings.rate:g}/s")
         now = Now(
-            planned=len(planned),
+            planned=int(self._settings.rate * self._settings.seconds),
             play=self.player.play,
             sender=self.sender,
             seen=self.watch.seen,
@@ -93,12 +98,30 @@ class Session:
         )
         lookers = [asyncio.create_task(t) for t in (self.watch.run(), display.follow(now))]
         try:
-            await self.player.run(planned)
-            await self._opinions_given()
+            yield
         finally:
             for looker in lookers:
                 looker.cancel()
             await asyncio.gather(*lookers, return_exceptions=True)
+
+    async def play(self) -> None:
+        """Play all messages, and wait for the last opinion."""
+        await self.player.run(self.plan())
+        end = time.monotonic() + FEEDBACK_S
+        while self.sender.waiting and time.monotonic() < end:
+            await asyncio.sleep(0.2)
+
+    async def settle(self, timeout_s: float) -> bool:
+        """Wait until nobody has anything left to take in, and nothing is trained or judged."""
+        end = time.monotonic() + timeout_s
+        self.watch.seen.quiet_looks = 0
+        # one quiet look may fall between a reward that was sent and the sink that takes it in
+        while self.watch.seen.quiet_looks < 2 or any(r.under_way for r in self.watch.seen.runs):
+            if time.monotonic() > end:
+                return False
+            await asyncio.sleep(0.2)
+        await self.watch.look_at_runs()
+        return True
 
     async def _until_ready(self) -> None:
         """Wait until a node serves the first policy."""
@@ -112,11 +135,6 @@ class Session:
             await asyncio.sleep(0.5)
         self._probes.add(answered)
         self.watch.stored_before += 1
-
-    async def _opinions_given(self) -> None:
-        end = time.monotonic() + FEEDBACK_S
-        while self.sender.waiting and time.monotonic() < end:
-            await asyncio.sleep(0.2)
 
     def accepted(self, since_id: str) -> Accepted:
         """Ids that HTTP accepted so far."""

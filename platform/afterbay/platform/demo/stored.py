@@ -92,7 +92,7 @@ async def table_counts(afterbay: Afterbay) -> dict[str, int]:
 
 async def doubled(afterbay: Afterbay) -> int:
     """Event ids that are in a table more than once, in all runs of this home."""
-    one = "select count(*) - count(distinct event_id) as n from {}"
+    one = "select count(event_id) - count(distinct event_id) as n from {}"
     sql = " union all ".join(one.format(table) for table in TABLES.values())
     return sum(row["n"] for row in await afterbay.query(sql))
 

@@ -40,6 +40,8 @@ class Seen:
     """Mean reward and number of rewards of each arm, over the last minute."""
     table_age_s: list[float] = field(default_factory=list)
     """At each look during the play: age of the newest answer that is in the table."""
+    quiet_looks: int = 0
+    """Looks in a row at which nobody had anything left to take in."""
     restarts: dict[str, int] = field(default_factory=dict)
     """Crashed processes, and how often they were started again."""
 
@@ -87,6 +89,8 @@ class Watch:
         data, seen = look["data"], self.seen
         seen.tables = data["tables"] or seen.tables
         seen.behind = data["lag"]
+        quiet = bool(seen.behind) and all(rows == 0 for rows in seen.behind.values())
+        seen.quiet_looks = seen.quiet_looks + 1 if quiet else 0
         seen.arms = (data["arms"] or {}).get("serving") or {}
         seen.restarts = {p["name"]: p["restarts"] for p in look["processes"] if p["restarts"]}
         stored = seen.tables.get("inference", 0) - self.stored_before
