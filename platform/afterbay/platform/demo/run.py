@@ -67,7 +67,7 @@ class Demo:
         with self._stage("warm start"):
             key = (await self._afterbay.json("apikey", "create", "demo", "--json"))["key"]
             first = await self._warm_start(inputs)
-            stored_before = (await stored.table_counts(self._afterbay))["inference"]
+            stored_before = (await stored.counts(self._afterbay)).tables["inference"]
         session = Session(
             settings=self._settings,
             afterbay=self._afterbay,
@@ -155,6 +155,8 @@ class Demo:
             self._measure(session.inputs, last),
             session.leak(last),
         )
+        counted = await stored.counts(ask)
+        rewards, ranges = await stored.experience(ask, accepted)
         seen, play = session.watch.seen, session.player.play
         return Recording(
             started_at=accepted.since.isoformat(timespec="milliseconds"),
@@ -174,11 +176,11 @@ class Demo:
             trainings=trainings,
             steps=steps,
             loaded=await stored.loaded(ask, accepted),
-            rewards=await stored.rewards(ask, accepted),
-            ranges=await stored.ranges(ask, accepted),
-            events=await stored.events(ask, accepted),
-            tables=await stored.table_counts(ask),
-            doubled=await stored.doubled(ask),
+            rewards=rewards,
+            ranges=ranges,
+            events=await stored.events(ask, accepted, counted),
+            tables=counted.tables,
+            doubled=counted.doubled,
             table_lag_s=_lag(seen),
             proof_ok=bool(proof["ok"]),
             proof_differences=[

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter, defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from afterbay.platform.demo.commands import Afterbay
 from afterbay.platform.demo.recording import Count, RangePoint, RewardPoint, Step
-from afterbay.schemas.topics import ARCHIVE_TABLE, EXPERIENCE_TABLE, TABLES, topic
+from afterbay.schemas.topics import ARCHIVE_TABLE, DEADLETTER_TABLE, EXPERIENCE_TABLE, TABLES
 
 POINT_S = 10
 """Seconds that one point of a series stands for."""
 _INFERENCE, _FEEDBACK = "inference.completed.v2", "feedback.received.v2"
 _TABLE_OF_ID = {_INFERENCE: "inference", _FEEDBACK: "feedback"}
+_COUNTED = ("rows", "archived")
 _LOOK_AGAIN_S = 1.0
 
 
@@ -59,73 +60,76 @@ async def _ids(afterbay: Afterbay, accepted: Accepted, name: str) -> set[str]:
     return {row["event_id"] for row in await afterbay.query(sql)}
 
 
-async def events(afterbay: Afterbay, accepted: Accepted) -> dict[str, Count]:
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Rows of this home. Made by `counts`: one query, because each costs a second."""
+
+    tables: dict[str, int]
+    """Rows of every table."""
+    archived: dict[str, int]
+    """Archived events of every topic."""
+    doubled: int
+    """Event ids that are in a table more than once, in all runs of this home."""
+
+
+async def counts(afterbay: Afterbay) -> Counts:
+    """Count everything."""
+    one = "select 'rows' as what, '{0}' as name, count(*) as n, {1} as again from {0}"
+    again = "count(event_id) - count(distinct event_id)"
+    asked = [one.format(table, again) for table in TABLES.values()]
+    asked += [one.format(table, "0") for table in (EXPERIENCE_TABLE, ARCHIVE_TABLE)]
+    asked.append(
+        f"select 'archived', _topic, count(*), 0 from {ARCHIVE_TABLE}"  # noqa: S608  # names of ours
+        " where _kind = 'event' group by _topic"
+    )
+    rows = await afterbay.query(" union all ".join(asked))
+    by_what = {what: {r["name"]: r["n"] for r in rows if r["what"] == what} for what in _COUNTED}
+    return Counts(by_what["rows"], by_what["archived"], sum(row["again"] for row in rows))
+
+
+async def events(afterbay: Afterbay, accepted: Accepted, counted: Counts) -> dict[str, Count]:
     """Sent and found of every topic; what HTTP accepted is compared as sets."""
     found = {name: await _ids(afterbay, accepted, name) for name in _TABLE_OF_ID}
-    archived = await archive_counts(afterbay)
-    rows = await table_counts(afterbay)
-    counts = {}
-    for name, table in TABLES.items():
-        if name in found:
-            ids = accepted.of(name)
-            counts[name] = Count(len(ids), len(ids & found[name]))
-        elif topic(name).table == "deadletter":
-            # the sink's own dead letters are in the table too, without a topic of their own
-            counts[name] = Count(archived.get(name, 0), min(archived.get(name, 0), rows[table]))
-        else:
-            counts[name] = Count(archived.get(name, 0), rows[table])
-    return counts
+    return {name: _count(name, found.get(name), accepted, counted) for name in TABLES}
 
 
-async def archive_counts(afterbay: Afterbay) -> dict[str, int]:
-    """Archived events by topic."""
-    sql = f"select _topic, count(*) n from {ARCHIVE_TABLE} where _kind = 'event' group by 1"  # noqa: S608  # names of ours
-    return {row["_topic"]: row["n"] for row in await afterbay.query(sql)}
+def _count(name: str, found: set[str] | None, accepted: Accepted, counted: Counts) -> Count:
+    if found is not None:
+        ids = accepted.of(name)
+        return Count(len(ids), len(ids & found))
+    archived, rows = counted.archived.get(name, 0), counted.tables[TABLES[name]]
+    # the sink's own dead letters are in their table too, and were never on a topic
+    return Count(archived, min(archived, rows) if TABLES[name] == DEADLETTER_TABLE else rows)
 
 
-async def table_counts(afterbay: Afterbay) -> dict[str, int]:
-    """Rows of every table."""
-    names = [*TABLES.values(), EXPERIENCE_TABLE, ARCHIVE_TABLE]
-    sql = " union all ".join(f"select '{n}' as name, count(*) as n from {n}" for n in names)  # noqa: S608  # names of ours
-    return {row["name"]: row["n"] for row in await afterbay.query(sql)}
-
-
-async def doubled(afterbay: Afterbay) -> int:
-    """Event ids that are in a table more than once, in all runs of this home."""
-    one = "select count(event_id) - count(distinct event_id) as n from {}"
-    sql = " union all ".join(one.format(table) for table in TABLES.values())
-    return sum(row["n"] for row in await afterbay.query(sql))
-
-
-async def rewards(afterbay: Afterbay, accepted: Accepted) -> list[RewardPoint]:
-    """Mean reward by time of the answer, snapshot and arm."""
+async def experience(
+    afterbay: Afterbay, accepted: Accepted
+) -> tuple[list[RewardPoint], list[RangePoint]]:
+    """Mean reward by time of the answer, snapshot and arm; experiences by time and range."""
     rows = await afterbay.query(
-        f"""select {_point("completed_at", accepted)} as point, snapshot_id, arm,
-        avg(reward) as mean, count(*) as n from experience_current
-        where inference_id >= '{accepted.since_id}' group by all order by all"""  # noqa: S608  # ids of ours
-    )
-    return [
-        RewardPoint(
-            at_s=_middle(row),
-            snapshot_id=row["snapshot_id"],
-            arm=row["arm"],
-            mean=float(row["mean"]),
-            n=row["n"],
-        )
-        for row in rows
-    ]
-
-
-async def ranges(afterbay: Afterbay, accepted: Accepted) -> list[RangePoint]:
-    """Experiences by time of the answer and reward range."""
-    rows = await afterbay.query(
-        f"""select {_point("completed_at", accepted)} as point, reward_range, count(*) as n
+        f"""select floor((epoch(completed_at) - {accepted.since.timestamp()}) / {POINT_S}) as point,
+        snapshot_id, arm, reward_range, sum(reward) as reward, count(*) as n
         from experience_current where inference_id >= '{accepted.since_id}'
         group by all order by all"""  # noqa: S608  # ids of ours
     )
-    return [
-        RangePoint(at_s=_middle(row), reward_range=row["reward_range"], n=row["n"]) for row in rows
-    ]
+    by_snapshot: dict[tuple[float, str, str], list[tuple[float, int]]] = defaultdict(list)
+    by_range: Counter[tuple[float, str]] = Counter()
+    for row in rows:
+        at_s = (float(row["point"]) + 0.5) * POINT_S
+        by_snapshot[at_s, row["snapshot_id"], row["arm"]].append((row["reward"], row["n"]))
+        by_range[at_s, row["reward_range"]] += row["n"]
+    return (
+        [_reward_point(*key, values) for key, values in by_snapshot.items()],
+        [RangePoint(at_s=at, reward_range=name, n=n) for (at, name), n in by_range.items()],
+    )
+
+
+def _reward_point(
+    at_s: float, snapshot_id: str, arm: str, values: list[tuple[float, int]]
+) -> RewardPoint:
+    n = sum(count for _, count in values)
+    mean = sum(reward for reward, _ in values) / n
+    return RewardPoint(at_s=at_s, snapshot_id=snapshot_id, arm=arm, mean=mean, n=n)
 
 
 async def steps(afterbay: Afterbay, accepted: Accepted) -> list[Step]:
@@ -146,11 +150,3 @@ async def loaded(afterbay: Afterbay, accepted: Accepted) -> int:
         where error is null and event_id >= '{accepted.since_id}'"""  # noqa: S608  # ids of ours
     )
     return int(rows[0]["n"])
-
-
-def _point(column: str, accepted: Accepted) -> str:
-    return f"floor((epoch({column}) - {accepted.since.timestamp()}) / {POINT_S})"
-
-
-def _middle(row: dict[str, Any]) -> float:
-    return (float(row["point"]) + 0.5) * POINT_S

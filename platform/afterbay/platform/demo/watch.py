@@ -20,7 +20,7 @@ from afterbay.platform.demo.orchestration import Run, runs_since
 from afterbay.schemas.errors import Unavailable
 
 STATUS_S = 3
-REWARDS_S = 15.0
+REWARDS_S = 20.0
 RUNS_S = 4.0
 
 
