@@ -16,7 +16,6 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ from afterbay.trainers.learner import (
     log_ratios,
 )
 from afterbay.trainers.policy import LocalPolicy, PromptSpec, Sample, SamplingParams
-from afterbay.trainers.progress import Progress
 from afterbay.trainers.runtime import TorchSettings, set_up_torch
 from afterbay.trainers.weights import ratio_of, sequence_log_ratio
 
@@ -239,7 +237,7 @@ class Arm:
     """A policy, and where its lineage stands."""
 
     policy: LocalPolicy
-    progress: Progress
+    updates: int
     trained_at: float
 
     def copy(self) -> Arm:
@@ -247,7 +245,7 @@ class Arm:
         network = type(self.policy.network)(self.policy.config.shape)
         network.load_state_dict(self.policy.network.state_dict())
         policy = LocalPolicy(self.policy.config, self.policy.tokenizer, network.eval())
-        return Arm(policy, deepcopy(self.progress), self.trained_at)
+        return Arm(policy, self.updates, self.trained_at)
 
 
 def simulate(
@@ -258,7 +256,6 @@ def simulate(
     conditions: Conditions,
     imitation: ImitationSettings,
     learner: LearnerSettings,
-    keep_moments: bool = True,
     trace: bool = False,
 ) -> Result:
     """One run of the demo's conditions."""
@@ -268,7 +265,7 @@ def simulate(
     held_out = read_messages(files[2], tools)
     labels, played = messages[: conditions.labels], messages[conditions.labels :]
     texts = [m.text for m in messages]
-    current = Arm(learn(labels, texts, tuple(tools), seed, imitation), Progress(), 0.0)
+    current = Arm(learn(labels, texts, tuple(tools), seed, imitation), 0, 0.0)
     before = score(current.policy, held_out)
     play = Play(labels, played, seed, shuffle, conditions)
     end = conditions.messages / conditions.rate
@@ -285,17 +282,16 @@ def simulate(
         candidate = current.copy()
         rows = slice_at(candidate.policy, play, now, current.trained_at)
         candidate.trained_at = now
-        if not keep_moments:
-            candidate.progress.moments = {}
         start = time.perf_counter()
         gain = improve(
             candidate.policy,
             rows.trained,
             new=rows.new,
-            progress=candidate.progress,
             seed=seed + trainings,
             settings=learner,
+            before=candidate.updates,
         )
+        candidate.updates += gain.updates
         spent += time.perf_counter() - start
         apart = distance(candidate.policy, rows.trained)
         mean_reward = float(rows.trained.rewards.mean())
@@ -324,7 +320,7 @@ def simulate(
         shuffled=shuffle,
         trainings=trainings,
         promoted=promoted,
-        updates=last.progress.updates,
+        updates=last.updates,
         before=before,
         after=score(last.policy, held_out),
         kl_per_token_nats=apart.kl_per_token_nats if apart else 0.0,
@@ -348,7 +344,6 @@ def main() -> None:
             conditions=replace(Conditions(), **_chosen(options.set, "conditions")),
             imitation=replace(ImitationSettings(), **_chosen(options.set, "imitation")),
             learner=replace(LearnerSettings(), **_chosen(options.set, "learner")),
-            keep_moments=not options.fresh_moments,
             trace=options.trace,
         )
         results.append(result)
@@ -366,7 +361,6 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--shuffle", action="store_true", help="the control")
-    parser.add_argument("--fresh-moments", action="store_true", help="optimizer starts anew")
     parser.add_argument("--set", nargs="*", default=[], help="settings, as learner.margin=0.1")
     parser.add_argument("--trace", action="store_true", help="a line for each training")
     parser.add_argument("--out", type=Path, help="file for the figures, as JSON")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 import torch
 
-from afterbay.schemas.errors import BadState
 from afterbay.trainers.batch import Sample
 from afterbay.trainers.learner import (
     LearnerSettings,
@@ -20,7 +17,6 @@ from afterbay.trainers.learner import (
     updates_for,
 )
 from afterbay.trainers.policy import LocalPolicy
-from afterbay.trainers.progress import PROGRESS_FILE, Progress, load_progress, save_progress
 from afterbay.trainers.sampling import SamplingParams
 from tests.unit.trainers.test_policy import answers, sample_of, some_prompts
 
@@ -41,10 +37,8 @@ def own_answers(policy: LocalPolicy, count: int, liked: str) -> Rewarded:
     return Rewarded(batch, behaviour, batch.valid, rewards)
 
 
-def run(policy: LocalPolicy, rows: Rewarded, new: int = 320, seed: int = 1) -> Progress:
-    progress = Progress()
-    improve(policy, rows, new=new, progress=progress, seed=seed, settings=SETTINGS)
-    return progress
+def run(policy: LocalPolicy, rows: Rewarded, new: int = 320, seed: int = 1) -> None:
+    improve(policy, rows, new=new, seed=seed, settings=SETTINGS)
 
 
 def probability(policy: LocalPolicy, tool: str) -> float:
@@ -66,11 +60,12 @@ def test_what_was_rewarded_becomes_likelier(policy: LocalPolicy) -> None:
 
 def test_the_same_rows_state_and_seed_give_the_same_bits(policy: LocalPolicy) -> None:
     rows, other = own_answers(policy, 100, "fees"), deepcopy(policy)
-    first, second = run(policy, rows), run(other, rows)
+    torch.manual_seed(1)
+    run(policy, rows)
+    torch.manual_seed(2)  # nothing outside a run may reach into it
+    run(other, rows)
     one, two = weights_of(policy), weights_of(other)
     assert all(torch.equal(one[name], two[name]) for name in one)
-    assert first.moments.keys() == second.moments.keys()
-    assert all(torch.equal(first.moments[name], second.moments[name]) for name in first.moments)
 
 
 def test_another_seed_gives_other_bits(policy: LocalPolicy) -> None:
@@ -80,35 +75,11 @@ def test_another_seed_gives_other_bits(policy: LocalPolicy) -> None:
     assert not torch.equal(policy.network.head.tokens.weight, other.network.head.tokens.weight)
 
 
-def test_two_runs_in_a_row_go_on_where_one_would(policy: LocalPolicy, tmp_path: Path) -> None:
-    rows = own_answers(policy, 100, "fees")
-    progress = run(policy, rows)
-    save_progress(tmp_path, progress)
-    again = load_progress(tmp_path)
-    other = deepcopy(policy)
-    improve(policy, rows, new=64, progress=progress, seed=5, settings=SETTINGS)
-    improve(other, rows, new=64, progress=again, seed=5, settings=SETTINGS)
-    assert (again.updates, again.reward_mean) == (progress.updates, progress.reward_mean)
-    one, two = weights_of(policy), weights_of(other)
-    assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-def test_a_snapshot_without_progress_starts_afresh_and_a_broken_one_is_refused(
-    tmp_path: Path,
-) -> None:
-    assert load_progress(tmp_path) == Progress()
-    save_progress(tmp_path, Progress())
-    assert load_progress(tmp_path) == Progress()
-    (tmp_path / PROGRESS_FILE).write_bytes(b"\x00" * 20)
-    with pytest.raises(BadState, match="another parent"):
-        load_progress(tmp_path)
-
-
 def test_updates_are_as_many_as_the_new_rewards_ask_for(policy: LocalPolicy) -> None:
-    assert [updates_for(new, SETTINGS) for new in (0, 1, 16, 32, 400)] == [0, 1, 1, 2, 25]
+    assert [updates_for(new, SETTINGS) for new in (0, 1, 16, 32, 400)] == [0, 1, 2, 4, 50]
     rows = own_answers(policy, 40, "fees")
     before = weights_of(policy)
-    gain = improve(policy, rows, new=0, progress=Progress(), seed=1, settings=SETTINGS)
+    gain = improve(policy, rows, new=0, seed=1, settings=SETTINGS)
     assert gain.updates == 0
     after = weights_of(policy)
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -120,7 +91,7 @@ def test_only_the_newest_rows_are_drawn(policy: LocalPolicy) -> None:
     spoiled.rewards[:80] = 0.5
     narrow = replace(SETTINGS, window=20)
     for one, data in ((policy, rows), (other, spoiled)):
-        improve(one, data, new=64, progress=Progress(), seed=3, settings=narrow)
+        improve(one, data, new=64, seed=3, settings=narrow)
     assert torch.equal(policy.network.head.tokens.weight, other.network.head.tokens.weight)
 
 
@@ -166,6 +137,6 @@ def test_rows_that_sampling_leaves_no_mass_are_passed_over(policy: LocalPolicy) 
 
 def test_nothing_to_learn_from_changes_nothing(policy: LocalPolicy) -> None:
     rows = own_answers(policy, 5, "fees").take([])
-    gain = improve(policy, rows, new=9, progress=Progress(), seed=1, settings=SETTINGS)
+    gain = improve(policy, rows, new=9, seed=1, settings=SETTINGS)
     assert gain.updates == 0
     assert distance(policy, rows).responses == 0

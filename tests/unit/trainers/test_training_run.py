@@ -73,7 +73,7 @@ def test_a_run_leaves_a_snapshot_that_verifies_and_says_where_it_came_from(
     metrics = manifest.metrics
     assert metrics["rows"] + metrics["rows_held_out"] == 60
     assert metrics["rewards_new"] == metrics["rows"]
-    assert metrics["updates"] == -(-metrics["rows"] * 2 // 32)
+    assert metrics["updates"] == metrics["updates_of_lineage"] == -(-metrics["rows"] * 4 // 32)
     assert metrics["kl_per_token_nats_before"] == 0
     assert metrics["ess_before"] == metrics["rows"]
     assert 0 < metrics["ess"] < metrics["rows"]
@@ -100,7 +100,10 @@ def test_a_child_is_trained_on_what_its_parent_has_not_seen(lake: AnsweredLake) 
     held_out = sum(slices.held_out([f"session-{n}" for n in [*range(40, 48), "x"]]))
     second = do(lake, spec, THIRD, parent=lake.home.snapshot(SECOND))
     assert second.manifest.parent == first.manifest.snapshot_id
-    assert second.manifest.metrics["rewards_new"] == 9 - held_out
+    metrics = second.manifest.metrics
+    assert metrics["rewards_new"] == 9 - held_out
+    both = first.manifest.metrics["updates"] + metrics["updates"]
+    assert metrics["updates_of_lineage"] == both
 
 
 def test_rows_that_may_not_be_used_are_refused_with_a_reason(lake: AnsweredLake) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from afterbay.trainers.choices import Choices, choices_of
 from afterbay.trainers.grammar import DEAD, Grammar, grammar_of
 from afterbay.trainers.sampling import SamplingParams
 from afterbay.trainers.tokenizer import Tokenizer
@@ -43,20 +44,30 @@ class Batch:
     response: Tensor
     """(B, T) indices (token id + 1, 0 for masked or past the end)."""
     node: Tensor
-    """(B, T) row of `allowed` where the grammar leaves a choice, else FORCED."""
+    """(B, T) row of `choices` where the grammar leaves a choice, else FORCED."""
+    slot: Tensor
+    """(B, T) slot of that row which was chosen."""
     valid: Tensor
     """(B, T) True where a token stands and the grammar knows how it came about."""
-    allowed: Tensor
-    """(M, V) tokens allowed at each grammar node that leaves a choice."""
+    choices: Choices
+    """What may come at each grammar node that leaves a choice."""
     sampling: tuple[SamplingParams, ...]
 
     def __len__(self) -> int:
         """B."""
         return len(self.prompts)
 
-    def with_prompts(self, prompts: tuple[Tensor, ...]) -> Batch:
-        """The same responses to other prompts."""
-        return replace(self, prompts=prompts)
+    def drop_words(self, share: float) -> Batch:
+        """A random part of each prompt left out, by torch's seed; at least one token stays."""
+        lengths = [len(prompt) for prompt in self.prompts]
+        keep = torch.split(torch.rand(sum(lengths)) >= share, lengths)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        kept = [prompt[some] for prompt, some in zip(self.prompts, keep, strict=True)]
+        return replace(
+            self,
+            prompts=tuple(
+                some if len(some) else whole for some, whole in zip(kept, self.prompts, strict=True)
+            ),
+        )
 
     def take(self, rows: Sequence[int]) -> Batch:
         """The given rows, in the given order."""
@@ -65,8 +76,9 @@ class Batch:
             tuple(self.prompts[row] for row in rows),
             self.response[index],
             self.node[index],
+            self.slot[index],
             self.valid[index],
-            self.allowed,
+            self.choices,
             tuple(self.sampling[row] for row in rows),
         )
 
@@ -84,33 +96,25 @@ def join(bags: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 class _Nodes:
-    """Rows of `allowed` by (grammar, node), in the order they were first met."""
+    """Rows of `Choices` by (grammar, node), in the order they were first met."""
 
-    def __init__(self, vocabulary: int) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self) -> None:
         self._rows: dict[tuple[int, int], int] = {}
-        self._masks: list[Tensor] = []
+        self._allowed: list[tuple[int, ...]] = []
 
-    def row(self, grammar: Grammar, node: int) -> int:
-        choices = grammar.allowed(node)
-        if len(choices) < 2:
-            return FORCED
-        key = (id(grammar), node)
-        if key not in self._rows:
-            self._rows[key] = len(self._masks)
-            self._masks.append(token_mask(choices, self._vocabulary))
-        return self._rows[key]
+    def find(self, grammar: Grammar, node: int, token_id: int) -> tuple[int, int]:
+        """Row and slot of a choice; FORCED where there is none."""
+        allowed = grammar.allowed(node)
+        if len(allowed) < 2:
+            return FORCED, 0
+        row = self._rows.setdefault((id(grammar), node), len(self._allowed))
+        if row == len(self._allowed):
+            self._allowed.append(allowed)
+        return row, allowed.index(token_id)
 
-    def table(self) -> Tensor:
-        empty = torch.zeros((0, self._vocabulary), dtype=torch.bool)
-        return torch.stack(self._masks) if self._masks else empty
-
-
-def token_mask(choices: Sequence[int], vocabulary: int) -> Tensor:
-    """(V,) True at `choices`."""
-    mask = torch.zeros(vocabulary, dtype=torch.bool)
-    mask[list(choices)] = True
-    return mask
+    def choices(self) -> Choices:
+        """All rows."""
+        return choices_of(self._allowed)
 
 
 def prepare(
@@ -118,23 +122,25 @@ def prepare(
 ) -> Batch:
     """A batch of all samples; positions after a masked or impossible token are not valid."""
     width = max((len(sample.response_ids) for sample in samples), default=1)
-    nodes = _Nodes(tokenizer.size)
+    nodes = _Nodes()
     response = np.zeros((len(samples), width), dtype=np.int64)
     node = np.full((len(samples), width), FORCED, dtype=np.int64)
+    slot = np.zeros((len(samples), width), dtype=np.int64)
     valid = np.zeros((len(samples), width), dtype=np.bool_)
     grammars = [grammar_of(tokenizer, s.tools or own_tools, max_tokens) for s in samples]
     for row, (sample, grammar) in enumerate(zip(samples, grammars, strict=True)):
         ids = sample.response_ids
         response[row, : len(ids)] = np.asarray(ids, dtype=np.int64) + 1
         for position, at in enumerate(grammar.walk(ids)):
-            known = grammar.next(at, ids[position]) != DEAD
-            valid[row, position] = known
-            node[row, position] = nodes.row(grammar, at) if known else FORCED
+            if grammar.next(at, ids[position]) != DEAD:
+                valid[row, position] = True
+                node[row, position], slot[row, position] = nodes.find(grammar, at, ids[position])
     return Batch(
         tuple(bag(sample.prompt_ids) for sample in samples),
         torch.from_numpy(response),
         torch.from_numpy(node),
+        torch.from_numpy(slot),
         torch.from_numpy(valid),
-        nodes.table(),
+        nodes.choices(),
         tuple(sample.sampling for sample in samples),
     )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterbay.trainers.batch import bag, join, token_mask
+from afterbay.trainers.batch import bag, join
+from afterbay.trainers.choices import choices_of
 from afterbay.trainers.grammar import ROOT, Grammar
 from afterbay.trainers.network import Network
 from afterbay.trainers.sampling import SamplingParams, draw, log_distribution
@@ -111,23 +112,20 @@ class Generation:
         return sampled
 
     def _score(self, rows: Sequence[_Row]) -> list[Tensor]:
-        """Log-probs (V,) of each row that has a choice."""
+        """Log-probs (K,) of what each row may say, for rows that have a choice."""
         if not rows:
             return []
         index = torch.tensor([row.index for row in rows])
-        logits = self._network.logits(self._prompt[index], self._said[index])
-        allowed = torch.stack(
-            [token_mask(row.grammar.allowed(row.node), logits.shape[1]) for row in rows]
-        )
-        return list(log_distribution(logits, allowed, [row.sampling for row in rows]))
+        choices = choices_of([row.grammar.allowed(row.node) for row in rows])
+        logits = self._network.logits(self._prompt[index], self._said[index], choices.tokens)
+        slots, allowed = choices.gather(logits, torch.arange(len(rows)))
+        return list(log_distribution(slots, allowed, [row.sampling for row in rows]))
 
     def _advance(self, row: _Row, log_probs: Tensor | None) -> SampledToken:
-        if log_probs is None:
-            # the grammar leaves one token: certain, whatever the network says
-            token_id, log_prob = row.grammar.allowed(row.node)[0], 0.0
-        else:
-            token_id = draw(log_probs, row.dice)
-            log_prob = float(log_probs[token_id])
+        # where the grammar leaves one token it is certain, whatever the network says
+        slot = 0 if log_probs is None else draw(log_probs, row.dice)
+        log_prob = 0.0 if log_probs is None else float(log_probs[slot])
+        token_id = row.grammar.allowed(row.node)[slot]
         row.node = row.grammar.next(row.node, token_id)
         said = self._network.trunk.said.weight[token_id + 1]
         self._said[row.index] = self._said[row.index] / 2 + said

@@ -36,7 +36,6 @@ class ImitationSettings:
     weight_decay: float = 0.01
     word_dropout: float = 0.3
     """Share of a message's tokens left out in each update."""
-    logit_cap: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def learn(
     """A policy that imitates `labels`; its tokenizer is trained on `texts`."""
     # repeated, so that a tool name becomes one or two tokens
     tokenizer = Tokenizer.train([*texts, *list(tools) * NAME_WEIGHT], settings.vocabulary)
-    shape = Shape(vocabulary=tokenizer.size, logit_cap=settings.logit_cap)
+    shape = Shape(vocabulary=tokenizer.size)
     network = new_network(shape, seed)
     policy = LocalPolicy(PolicyConfig(shape=shape, tools=tools), tokenizer, network)
     batch = label_batch(policy, labels)
@@ -70,7 +69,7 @@ def learn(
         torch.manual_seed(seed)
         network.train()
         for _ in range(settings.steps):
-            loss = _response_loss(policy, _drop_words(batch, settings.word_dropout)).mean()
+            loss = _response_loss(policy, batch.drop_words(settings.word_dropout)).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             optimizer.step()
@@ -100,12 +99,3 @@ def fit_of(policy: LocalPolicy, labels: Sequence[Labelled]) -> Fit:
 def _response_loss(policy: LocalPolicy, batch: Batch) -> Tensor:
     """Cross-entropy (B,) of whole responses, in nats."""
     return -policy.log_probs(batch).sum(dim=1)
-
-
-def _drop_words(batch: Batch, share: float) -> Batch:
-    """The batch with a random part of each prompt left out; at least one token stays."""
-    kept = []
-    for prompt in batch.prompts:
-        keep = torch.rand(len(prompt)) >= share
-        kept.append(prompt[keep] if bool(keep.any()) else prompt)
-    return batch.with_prompts(tuple(kept))

@@ -1,13 +1,15 @@
 """Off-policy updates: rewarded responses in, a better policy and the state to go on from out.
 
 In:   a policy, `Rewarded` responses (oldest first), how many of them are new, a seed
-Out:  the policy's own weights, changed in place; `Progress`; figures of the run
+Out:  the policy's own weights, changed in place; figures of the run
 Never: reads a clock or the environment; on CPU float32 the same inputs give the same bits
 
 Each response is weighed against the policy that gave it by min(bound, pi / mu), recomputed at
 every update. The advantage is r - (EMA(r) - margin): a baseline below the mean makes what went
 well count for more than what went badly (Arnal et al. 2025, "Asymmetric REINFORCE"), without which
-old responses pull the policy below its own start.
+old responses pull the policy below its own start. Weights are those of the policy as it samples;
+the gradient goes through dropout, because rewards are noisy and each response is seen many times.
+The optimizer starts afresh in every run: docs/decisions/0002-local-policy.md has the figures.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ from afterbay.trainers.batch import Batch
 from afterbay.trainers.estimators import effective_sample_size
 from afterbay.trainers.losses import truncated_reinforce
 from afterbay.trainers.policy import LocalPolicy
-from afterbay.trainers.progress import Progress
 from afterbay.trainers.weights import (
     kl_k3,
     ratio_of,
@@ -43,15 +44,17 @@ class LearnerSettings:
     """Responses of one update."""
     new_per_round: int = 32
     """New rewards that ask for one round of updates."""
-    updates_per_round: int = 2
-    learning_rate: float = 2e-3
+    updates_per_round: int = 4
+    learning_rate: float = 1e-3
     weight_decay: float = 0.01
     clip_max: float = 2.0
     """Largest importance weight of a response."""
     margin: float = 0.2
     """How far the baseline lies below the mean reward."""
     reward_decay: float = 0.99
-    """Share of the reward mean that an update keeps."""
+    """Share of the reward mean that an update keeps; it starts at the mean of the window."""
+    word_dropout: float = 0.3
+    """Share of a prompt's tokens that the gradient does not see in each update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,6 @@ class Gain:
     updates: int
     loss: float
     """Mean over the updates."""
-    reward_mean: float
-    """The moving mean at the end."""
     weight_mean: float
     """Mean truncated weight over the updates."""
 
@@ -112,26 +113,24 @@ def improve(
     rewarded: Rewarded,
     *,
     new: int,
-    progress: Progress,
     seed: int,
     settings: LearnerSettings,
+    before: int = 0,
 ) -> Gain:
-    """Make as many updates as `new` rewards ask for; changes `policy` and `progress` in place."""
-    optimizer = _optimizer(policy, progress, settings)
-    chance = torch.Generator().manual_seed(seed)
-    first = max(0, len(rewarded) - settings.window)
-    losses, means = [], []
-    for _ in range(updates_for(new, settings) if len(rewarded) else 0):
-        picked = torch.randint(first, len(rewarded), (settings.batch,), generator=chance)
-        loss, mean = _update(policy, rewarded.take(picked.tolist()), progress, settings, optimizer)
-        losses.append(loss)
-        means.append(mean)
-    progress.moments = _moments(policy, optimizer)
+    """Make as many updates as `new` rewards ask for; changes `policy` in place.
+
+    `before` are the updates of the lineage so far: the bound on weights tightens with them.
+    """
+    window = rewarded.take(range(max(0, len(rewarded) - settings.window), len(rewarded)))
+    count = updates_for(new, settings) if len(window) else 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        run = _Run(policy, window, settings, before)
+        steps = [run.update() for _ in range(count)]
     return Gain(
-        updates=len(losses),
-        loss=sum(losses) / max(1, len(losses)),
-        reward_mean=progress.reward_mean or 0.0,
-        weight_mean=sum(means) / max(1, len(means)),
+        updates=count,
+        loss=sum(loss for loss, _ in steps) / max(1, count),
+        weight_mean=sum(weight for _, weight in steps) / max(1, count),
     )
 
 
@@ -158,51 +157,51 @@ def log_ratios(policy: LocalPolicy, rewarded: Rewarded, chunk: int = 512) -> Ten
         return (torch.cat(parts) - rewarded.behaviour).masked_fill(~rewarded.mask, 0)
 
 
-def _update(
-    policy: LocalPolicy,
-    picked: Rewarded,
-    progress: Progress,
-    settings: LearnerSettings,
-    optimizer: torch.optim.Optimizer,
-) -> tuple[float, float]:
-    """One step; gives the loss and the mean weight."""
-    log_probs = policy.log_probs(picked.batch)
-    ratio = sequence_log_ratio(log_probs.detach() - picked.behaviour, picked.mask)
-    weights = truncated(ratio, truncation_bound(progress.updates, settings.clip_max))
-    baseline = _baseline(progress, float(picked.rewards.mean()), settings)
-    loss = truncated_reinforce(log_probs, picked.mask, weights, picked.rewards - baseline)
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-    optimizer.step()
-    progress.updates += 1
-    return float(loss.detach()), float(weights.mean())
+class _Run:
+    """The updates of one run."""
 
+    def __init__(
+        self, policy: LocalPolicy, window: Rewarded, settings: LearnerSettings, before: int
+    ) -> None:
+        self._policy = policy
+        self._window = window
+        self._settings = settings
+        self._updates = before
+        self._reward_mean = float(window.rewards.double().mean()) if len(window) else 0.0
+        self._optimizer = torch.optim.AdamW(
+            policy.network.parameters(),
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+        )
 
-def _baseline(progress: Progress, mean: float, settings: LearnerSettings) -> float:
-    """Move the reward mean, and give the baseline below it."""
-    kept = settings.reward_decay
-    before = progress.reward_mean
-    progress.reward_mean = mean if before is None else kept * before + (1 - kept) * mean
-    return progress.reward_mean - settings.margin
+    def update(self) -> tuple[float, float]:
+        """One step; gives the loss and the mean weight."""
+        picked = torch.randint(len(self._window), (self._settings.batch,))
+        rows = self._window.take(picked.tolist())
+        weights, advantages = self._weights(rows), rows.rewards - self._baseline(rows)
+        loss = truncated_reinforce(self._regularised(rows), rows.mask, weights, advantages)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        self._optimizer.step()
+        self._updates += 1
+        return float(loss.detach()), float(weights.mean())
 
+    def _weights(self, rows: Rewarded) -> Tensor:
+        """(B,) truncated weights of the policy as it samples."""
+        with torch.no_grad():
+            log_ratio = self._policy.log_probs(rows.batch) - rows.behaviour
+        bound = truncation_bound(self._updates, self._settings.clip_max)
+        return truncated(sequence_log_ratio(log_ratio, rows.mask), bound)
 
-def _optimizer(
-    policy: LocalPolicy, progress: Progress, settings: LearnerSettings
-) -> torch.optim.Optimizer:
-    """AdamW where the last run left it."""
-    parameters = dict(policy.network.named_parameters())
-    optimizer = torch.optim.AdamW(
-        parameters.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
-    for key, value in progress.moments.items():
-        name, _, moment = key.rpartition(".")
-        optimizer.state[parameters[name]][moment] = value.clone()
-    return optimizer
+    def _baseline(self, rows: Rewarded) -> float:
+        """Move the reward mean, and give the baseline below it."""
+        kept = self._settings.reward_decay
+        self._reward_mean = kept * self._reward_mean + (1 - kept) * float(rows.rewards.mean())
+        return self._reward_mean - self._settings.margin
 
-
-def _moments(policy: LocalPolicy, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}.{moment}": value
-        for name, parameter in policy.network.named_parameters()
-        for moment, value in optimizer.state[parameter].items()
-    }
+    def _regularised(self, rows: Rewarded) -> Tensor:
+        """(B, T) log-probs through dropout; what is descended."""
+        self._policy.network.train()
+        log_probs = self._policy.log_probs(rows.batch.drop_words(self._settings.word_dropout))
+        self._policy.network.eval()
+        return log_probs

@@ -1,10 +1,10 @@
 """The local policy's network: a trunk reads prompt and response so far, a head gives tokens.
 
-In:   bags of prompt token ids, response prefixes
-Out:  logits (B, T, V), one row per response position
-Never: lets one row's numbers depend on the others in its batch. A matrix product's rounding
-depends on its shape, so every product runs on blocks of exactly `BLOCK` rows; a node that answers
-three requests and a trainer that weighs 128 get the same bits.
+In:   bags of prompt token ids, response prefixes, the tokens that anybody may choose now
+Out:  logits (N, C), one row per response position, one column per token asked for
+Never: lets one number depend on the others asked for with it. A matrix product's rounding depends
+on its shape, so every product runs on blocks of exactly `BLOCK` rows, and logits on `BLOCK` tokens
+at a time; a node that answers three requests and a trainer that weighs 128 get the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.nn.functional as F  # the name every torch reader knows
 from torch import Tensor, nn
 
 BLOCK = 32
-"""Rows per matrix product."""
+"""Rows of a matrix product, and tokens of a product that gives logits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Shape:
     width: int = 256
     """Width of the trunk."""
     dropout: float = 0.3
-    """Share of activations dropped in warm start; sampling and weighing drop none."""
+    """Share of activations dropped in gradients; sampling and weighing drop none."""
     logit_cap: float = 3.0
     """Logits lie within ± this, so that no token's odds are beyond exp(2 * logit_cap)."""
 
@@ -83,7 +83,7 @@ class Trunk(nn.Module):
 
 
 class Head(nn.Module):
-    """Trunk rows -> logits over the vocabulary, through a narrow factor, softly capped.
+    """Trunk rows -> logits of the tokens asked for, through a narrow factor, softly capped.
 
     Without the cap a policy grows certain of what it never tried: importance weights then span
     orders of magnitude, and a handful of rows decides every estimate.
@@ -95,9 +95,15 @@ class Head(nn.Module):
         self.tokens = BlockLinear(shape.embedding, shape.vocabulary)
         self.cap = shape.logit_cap
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """(N, width) -> (N, V)."""
-        free: Tensor = self.tokens(self.narrow(rows))
+    def forward(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """(N, width), token ids (C,) -> (N, C)."""
+        narrow = self.narrow(rows)
+        padded = F.pad(tokens, (0, -len(tokens) % BLOCK))
+        blocks = [
+            blockwise(narrow, self.tokens.weight[block], self.tokens.bias[block])
+            for block in torch.split(padded, BLOCK)
+        ]
+        free = torch.cat(blocks, dim=1)[:, : len(tokens)]
         return self.cap * torch.tanh(free / self.cap)
 
 
@@ -123,9 +129,9 @@ class Network(nn.Module):
             states.append(state)
         return torch.stack(states, dim=1)
 
-    def logits(self, prompt: Tensor, said: Tensor) -> Tensor:
-        """Prompt rows (N, width) and response states (N, embedding) -> logits (N, V)."""
-        out: Tensor = self.head(self.trunk.step(prompt, said))
+    def logits(self, prompt: Tensor, said: Tensor, tokens: Tensor) -> Tensor:
+        """Prompt rows (N, width), response states (N, embedding), tokens (C,) -> (N, C)."""
+        out: Tensor = self.head(self.trunk.step(prompt, said), tokens)
         return out
 
 

@@ -173,12 +173,11 @@ class LocalPolicy:
         rows, positions = (batch.node >= 0).nonzero(as_tuple=True)
         prompt = self.network.trunk.prompt(*join(batch.prompts))
         said = self.network.said(batch.response)
-        logits = self.network.logits(prompt[rows], said[rows, positions])
-        allowed = batch.allowed[batch.node[rows, positions]]
+        logits = self.network.logits(prompt[rows], said[rows, positions], batch.choices.tokens)
+        slots, allowed = batch.choices.gather(logits, batch.node[rows, positions])
         sampling = [batch.sampling[row] for row in rows.tolist()]
-        distribution = log_distribution(logits, allowed, sampling)
-        chosen = (batch.response[rows, positions] - 1).unsqueeze(1)
-        picked = distribution.gather(1, chosen).squeeze(1)
+        distribution = log_distribution(slots, allowed, sampling)
+        picked = distribution.gather(1, batch.slot[rows, positions].unsqueeze(1)).squeeze(1)
         out = picked.new_zeros(batch.response.shape)
         return out.index_put((rows, positions), picked)
 

@@ -1,7 +1,7 @@
 """The distribution that tokens are really sampled from, and drawing from it.
 
-In:   logits (N, V), what the grammar allows, sampling parameters of each row
-Out:  log-probs (N, V) of grammar -> temperature -> top-k -> top-p -> min-p, renormalised
+In:   logits (N, K) of what each row may say, which of them are real, its sampling parameters
+Out:  log-probs (N, K) of grammar -> temperature -> top-k -> top-p -> min-p, renormalised
 Refuses: parameters outside their range, with BadSettings
 Never: lets one row's parameters change another row's bits: filters only ever set logits to -inf
 """
@@ -47,7 +47,7 @@ class SamplingParams:
 
 
 def log_distribution(logits: Tensor, allowed: Tensor, sampling: Sequence[SamplingParams]) -> Tensor:
-    """Log-probs (N, V) of the sampled distribution; `allowed` (N, V) is the grammar's mask.
+    """Log-probs (N, K) of the sampled distribution; `allowed` (N, K) is the grammar's mask.
 
     A row with nothing allowed is NaN throughout.
     """
@@ -71,7 +71,7 @@ def _best(scaled: Tensor) -> Tensor:
 
 
 def _kept(scaled: Tensor, params: SamplingParams) -> Tensor:
-    """Which tokens (V,) of one row remain after top-k, top-p and min-p."""
+    """Which slots (K,) of one row remain after top-k, top-p and min-p."""
     order = torch.sort(scaled, descending=True, stable=True).indices
     ranked = scaled[order]
     keep = torch.isfinite(ranked)
@@ -90,8 +90,8 @@ def _kept(scaled: Tensor, params: SamplingParams) -> Tensor:
 
 
 def draw(log_probs: Tensor, dice: random.Random) -> int:
-    """A token id from one row of log-probs (V,), by inversion in double precision."""
+    """A slot of one row of log-probs (K,), by inversion in double precision."""
     mass = np.cumsum(np.exp(log_probs.double().numpy()))
     found = int(np.searchsorted(mass, dice.random() * mass[-1], side="right"))
-    # rounding at the very top may point past the last token that has mass
+    # rounding at the very top may point past the last slot that has mass
     return min(found, int(np.searchsorted(mass, mass[-1], side="left")))

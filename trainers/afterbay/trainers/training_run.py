@@ -1,7 +1,7 @@
 """One training run: slice -> weigh -> drop -> improve -> sealed snapshot.
 
 In:   a home, a slice, a verified parent, a run id
-Out:  a snapshot folder (policy, progress, manifest, signature), drop events, `Outcome`
+Out:  a snapshot folder (policy, manifest, signature), drop events, `Outcome`
 Refuses: a slice that leaves nothing to train on, a parent that is not what was signed (BadState)
 Never: trains on held-out sessions; publishes
 
@@ -35,9 +35,10 @@ from afterbay.trainers.learner import (
     improve,
 )
 from afterbay.trainers.policy import load_policy, save_policy
-from afterbay.trainers.progress import load_progress, save_progress
 from afterbay.trainers.replay import count_new, replay_of, rewarded
 
+UPDATES = "updates_of_lineage"
+"""Metric of a manifest: updates since the warm start."""
 LEARNER = "learner"
 """Key of the learner's settings beside the slice in a manifest's `trained_on`."""
 
@@ -76,7 +77,7 @@ class Outcome:
 def train(home: Home, order: Order, clock: Clock, tell: Callable[[str], None]) -> Outcome:
     """Do one run; `tell` gets a line at each stage."""
     parent = verify_snapshot(order.parent, Ed25519Verifier.load(home.keys))
-    policy, progress = load_policy(order.parent), load_progress(order.parent)
+    policy = load_policy(order.parent)
     replay = replay_of(slices.read(home.lake, order.spec), order.spec, policy, home.logged_policy)
     tell(f"slice of {order.spec.rows} rows: {len(replay.rows)} usable")
     dropped = tell_drops(home.address, order.spec.policy, order.run_id, replay.refusals, clock)
@@ -86,6 +87,7 @@ def train(home: Home, order: Order, clock: Clock, tell: Callable[[str], None]) -
             f"slice of {order.spec.rows} rows, {len(replay.refusals)} of them refused: nothing is"
             " left to train on; wait for more experience, or widen the slice"
         )
+    past = int(parent.metrics.get(UPDATES, 0))
     new = count_new(trained, _seen(parent))
     rows = rewarded(policy, trained[-order.settings.window :])
     before = distance(policy, rows)
@@ -93,13 +95,12 @@ def train(home: Home, order: Order, clock: Clock, tell: Callable[[str], None]) -
         policy,
         rows,
         new=new,
-        progress=progress,
         seed=_seed(order.spec),
         settings=order.settings,
+        before=past,
     )
     tell(f"{gain.updates} updates for {new} new rewards")
     save_policy(order.out, policy)
-    save_progress(order.out, progress)
     manifest = seal_snapshot(
         order.out,
         snapshot_id=order.out.name,
@@ -109,6 +110,7 @@ def train(home: Home, order: Order, clock: Clock, tell: Callable[[str], None]) -
         trained_on={**msgspec.to_builtins(order.spec), LEARNER: asdict(order.settings)},
         metrics={
             **_metrics(rows, new, gain, before, distance(policy, rows)),
+            UPDATES: past + gain.updates,
             "rows_refused": len(replay.refusals),
             "rows_held_out": len(replay.held_out),
         },
