@@ -60,7 +60,8 @@ class Batch:
     def drop_words(self, share: float) -> Batch:
         """A random part of each prompt left out, by torch's seed; at least one token stays."""
         lengths = [len(prompt) for prompt in self.prompts]
-        keep = torch.split(torch.rand(sum(lengths)) >= share, lengths)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        ends = torch.tensor(lengths).cumsum(0)
+        keep = torch.tensor_split(torch.rand(sum(lengths)) >= share, ends[:-1])
         kept = [prompt[some] for prompt, some in zip(self.prompts, keep, strict=True)]
         return replace(
             self,
