@@ -14,18 +14,18 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import zmq
 
 from afterbay.platform.assigner import Assigner
 from afterbay.platform.bus import Heartbeat, InferenceRequest, Message, Router
+from afterbay.platform.policy_log import PolicyLog
 from afterbay.platform.settings import Settings
 from afterbay.schemas.clock import Clock, SystemClock
 from afterbay.schemas.errors import AfterbayError, BadSettings, Retryable
 from afterbay.schemas.events import Event, PolicyLoaded, PolicySnapshot
 from afterbay.streams import agent
-from afterbay.streams.follow import Followed, follow_topic
+from afterbay.streams.follow import follow_topic
 from afterbay.streams.kafka import KafkaAddress
 from afterbay.streams.metrics import Metrics
 
@@ -35,23 +35,6 @@ _POLL_MS = 50
 """Longest wait for a message: how late a policy event is noticed on an idle bus."""
 _BURST = 256
 """Messages answered before policy events are looked at again."""
-
-
-class PolicyLog(Protocol):
-    """Events as a follower gives them; `streams.follow.Follower` is the real one."""
-
-    @property
-    def caught_up(self) -> bool:
-        """True once the end was reached."""
-        ...
-
-    def poll(self, timeout_s: float) -> list[Followed]:
-        """What arrived."""
-        ...
-
-    def close(self) -> None:
-        """Let go."""
-        ...
 
 
 class PolicyFeed:
