@@ -229,7 +229,7 @@ def _not_spoken(topic: bytes) -> NotSpoken:
     return NotSpoken(text, same or SPOKEN)
 
 
-_Socket = TypeVar("_Socket", bound=zmq.Socket[bytes])
+_Socket = TypeVar("_Socket", bound=zmq.Socket[Any])
 
 
 def configure(socket: _Socket) -> _Socket:
