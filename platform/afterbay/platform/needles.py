@@ -83,7 +83,8 @@ def _id_runs(value: str, encode: Encode) -> Iterator[tuple[int, ...]]:
         start = _common(ids, before)
         end = len(ids) - _common(ids[::-1], after[::-1])
         runs.add(ids[start:end])
-    yield from (run for run in runs if len(run) >= _LEAST_IDS)
+    # one id over and over (what a tokenizer makes of characters it does not know) says nothing
+    yield from (run for run in runs if len(run) >= _LEAST_IDS and len(set(run)) > 1)
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

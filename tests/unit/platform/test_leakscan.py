@@ -171,3 +171,16 @@ def test_no_value_is_in_the_report(home: Home, caplog: pytest.LogCaptureFixture)
 
 def test_short_needles_are_not_looked_for() -> None:
     assert Searcher(["abc"]).search(b"abc abc") == {}
+
+
+def test_one_id_over_and_over_and_numbers_that_stand_alone_are_no_leak(home: Home) -> None:
+    rows = {"turn": [1] * 500, "_offset": list(range(500)), "loss_mask": [[1] * 11] * 500}
+    (home.lake / "inference").mkdir(parents=True)
+    pq.write_table(pa.table(rows), home.lake / "inference" / "part.parquet")
+    digits = {str(digit): digit + 16 for digit in range(10)}
+    found = scan(
+        home,
+        ["34567890", WIDE],
+        encode=lambda text: [digits.get(char, 1) for char in text],
+    )
+    assert found.hits == 0
