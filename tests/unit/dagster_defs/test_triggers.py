@@ -10,6 +10,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
+from afterbay.dagster_defs.definitions import defs
 from afterbay.dagster_defs.promotion import CANARY_TAG
 from afterbay.dagster_defs.training import SNAPSHOT_TAG
 from afterbay.dagster_defs.triggers import MOST_JUDGEMENTS, canary, experience
@@ -31,7 +32,10 @@ def look(
     sensor: dg.SensorDefinition, loop: SmallLoop, instance: dg.DagsterInstance, cursor: str | None
 ) -> Any:
     with dg.build_sensor_context(
-        instance=instance, cursor=cursor, resources={"installation": loop.installation}
+        instance=instance,
+        cursor=cursor,
+        resources={"installation": loop.installation},
+        definitions=defs,
     ) as context:
         return sensor.evaluate_tick(context)
 
@@ -85,7 +89,7 @@ def test_without_a_promoted_policy_nothing_is_trained(
     assert "no policy was promoted" in why(look(experience, loop, instance, None))
 
 
-@pytest.mark.parametrize("status", ["QUEUED", "STARTED", "CANCELING"])
+@pytest.mark.parametrize("status", ["STARTING", "STARTED", "CANCELING"])
 def test_one_training_at_a_time(loop: SmallLoop, instance: dg.DagsterInstance, status: str) -> None:
     loop.tell("promoted a")
     loop.rewarded([0.5] * 60)
@@ -195,7 +199,7 @@ def test_answers_from_before_the_canary_prove_nothing(
     assert "0 of 5" in why(look(canary, loop, instance, None))
 
 
-@pytest.mark.parametrize("status", ["QUEUED", "STARTED", "SUCCESS"])
+@pytest.mark.parametrize("status", ["STARTING", "STARTED", "SUCCESS"])
 def test_a_canary_is_judged_by_one_run(
     loop: SmallLoop, instance: dg.DagsterInstance, status: str
 ) -> None:
