@@ -53,7 +53,7 @@ unit: $(READY) ## tests without a broker
 	$(BIN)/pytest -q tests/unit
 
 integration: $(READY) ## tests on a real Kafka that they start themselves
-	$(BIN)/pytest -q tests/behaviour tests/integration tests/faults
+	$(BIN)/pytest -q tests/integration
 
 packaging: $(READY) ## layout, lock, and one slim install per deployable
 	$(BIN)/pytest -q tests/packaging

@@ -52,8 +52,8 @@ class Agents:
         report = self.home / "crash"
         return report.read_text().split() if report.exists() else []
 
-    def start(self, name: str, crash_at: str = "") -> subprocess.Popen[bytes]:
-        """One agent, as the supervisor starts it."""
+    def start(self, name: str, crash_at: str = "", **extra: str) -> subprocess.Popen[bytes]:
+        """One agent, as the supervisor starts it; `extra` is its own environment."""
         environ = {
             **os.environ,
             "AFTERBAY_HOME": str(self.home),
@@ -63,6 +63,7 @@ class Agents:
             "AFTERBAY_GAP_S": "1",
             "AFTERBAY_POLL_S": "0.1",
             **self.settings,
+            **extra,
         }
         if crash_at:
             environ |= {
