@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError, InternalServerError
@@ -95,7 +95,7 @@ def test_a_seed_repeats_an_answer(place: Serving) -> None:
 
 
 def test_a_stream_ends_with_the_call_the_reason_and_the_usage(place: Serving) -> None:
-    chunks = list(place.ask("I forgot my pin", stream=True, stream_options={"include_usage": True}))
+    chunks = list(place.stream("I forgot my pin", stream_options={"include_usage": True}))
     calls = [c for k in chunks if k.choices for c in k.choices[0].delta.tool_calls or ()]
     assert calls[0].function.name in TOOLS
     assert chunks[-2].choices[0].finish_reason == "tool_calls"
@@ -105,9 +105,9 @@ def test_a_stream_ends_with_the_call_the_reason_and_the_usage(place: Serving) ->
 
 
 def test_a_client_that_leaves_in_mid_stream_loses_no_event(place: Serving) -> None:
-    stream = place.ask("I forgot my pin", stream=True)
-    first = next(iter(stream))
-    stream.close()
+    stream = place.stream("I forgot my pin")
+    first = next(stream)
+    cast(Generator[Any, None, None], stream).close()
     logged(place, bare(first.id))
 
 
@@ -181,7 +181,7 @@ def test_feedback_that_cannot_be_used_is_refused(
 def test_bad_requests_are_refused_as_the_openai_api_refuses_them(place: Serving) -> None:
     with pytest.raises(BadRequestError):
         place.ask(temperature=3)
-    with place.client(api_key="wrong") as stranger, pytest.raises(AuthenticationError):
+    with place.client("wrong") as stranger, pytest.raises(AuthenticationError):
         stranger.models.list()
     assert place.post("/v1/chat/completions", b"{")[0] == 400
     assert place.post("/v1/chat/completions", b" " * (MAX_BODY + 1))[0] == 413

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from afterbay.lakehouse import tables
@@ -83,6 +84,9 @@ class Agents:
         """Agents that live for the block and are then stopped as the supervisor stops them."""
         started = {name: self.start(name) for name in names}
         try:
+            for process in started.values():
+                # a signal before it listens to signals would end it without a drain
+                wait_until("an agent listens", partial(self._listens, process.pid))
             yield
             for name, process in started.items():
                 assert process.poll() is None, f"{name} ended by itself: {process.returncode}"
@@ -93,6 +97,13 @@ class Agents:
             for process in started.values():
                 process.kill()
                 process.wait()
+
+    @staticmethod
+    def _listens(pid: int) -> bool:
+        """True once the process catches SIGTERM (bit 15 of SigCgt, proc(5))."""
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+        return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
     def die(self, name: str, crash_at: str) -> None:
         """Run an agent until it kills itself at `crash_at`."""

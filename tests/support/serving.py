@@ -103,20 +103,21 @@ class Serving:
         self.processes[name].kill()
         self.processes[name].wait()
 
-    def client(self, **options: Any) -> OpenAI:
+    def client(self, key: str = "") -> OpenAI:
         """The official client."""
-        options = {"max_retries": 0, "timeout": 10} | options
-        return OpenAI(base_url=f"{self.base}/v1", api_key=self.key, **options)
+        return OpenAI(
+            base_url=f"{self.base}/v1", api_key=key or self.key, max_retries=0, timeout=10
+        )
 
     def ask(self, text: str = "I lost my card", **options: Any) -> Any:
         """One answer."""
         with self.client() as client:
-            return client.chat.completions.create(
-                model=POLICY,
-                messages=[{"role": "user", "content": text}],
-                tools=offered(),  # type: ignore[arg-type]  # plain dicts of the right shape
-                **options,
-            )
+            return _asked(client, text, **options)
+
+    def stream(self, text: str, **options: Any) -> Iterator[Any]:
+        """One answer, chunk by chunk; closing it makes the client leave."""
+        with self.client() as client, _asked(client, text, stream=True, **options) as chunks:
+            yield from chunks
 
     def post(self, path: str, body: bytes | dict[str, Any], **headers: str) -> tuple[int, Any, Any]:
         """Status, JSON body and headers of a POST, whatever the status."""
@@ -203,6 +204,15 @@ class Serving:
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 process.wait(30)
+
+
+def _asked(client: OpenAI, text: str, **options: Any) -> Any:
+    return client.chat.completions.create(
+        model=POLICY,
+        messages=[{"role": "user", "content": text}],
+        tools=offered(),  # type: ignore[arg-type]  # plain dicts of the right shape
+        **options,
+    )
 
 
 @contextmanager

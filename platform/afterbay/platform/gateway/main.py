@@ -7,6 +7,7 @@ Refuses: to start beside another gateway of the same home: the ring has one writ
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -39,6 +40,9 @@ def main(environ: Mapping[str, str]) -> int:
     settings = Settings.from_env(environ)
     if not settings.scheduler:
         raise BadSettings("AFTERBAY_SCHEDULER is not set: give the scheduler's ZeroMQ address")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn stops in order, then raises the signal again for the handlers before its own
+        signal.signal(number, lambda *_: None)
     with Ring.open(settings.home.ring(L1), CAPACITY, "writer") as ring:
         uvloop.run(_serve(settings, ring))
     return 0
