@@ -1,0 +1,143 @@
+"""The sink as a process on a real Kafka: poison, quiet ends, a second sink, a log cut short."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from afterbay.lakehouse import tables
+from afterbay.lakehouse.commits import TxnLog
+from afterbay.lakehouse.prove import prove
+from afterbay.schemas.codec import encode
+from afterbay.schemas.topics import ARCHIVE_TABLE
+from afterbay.streams.admin import EndOffsets
+from afterbay.streams.agent import EXIT_STATE
+from afterbay.streams.kafka import KafkaAddress
+from tests.integration.test_exactly_once import Sender, all_in, inference
+from tests.support.agents import PATIENCE_S, Agents, wait_until
+
+TOPIC = "inference.completed.v2"
+
+
+@pytest.fixture
+def agents(tmp_path: Path, log: KafkaAddress) -> Agents:
+    return Agents(tmp_path / "home", log)
+
+
+def produce(log: KafkaAddress, *values: bytes | None) -> None:
+    """Put bytes on a topic as any other program could."""
+    producer = Producer({"bootstrap.servers": log.bootstrap})
+    for value in values:
+        producer.produce(log.topic(TOPIC), value, b"k")
+    assert producer.flush(30) == 0
+
+
+def test_poison_among_good_messages_lands_in_the_dead_letters_and_costs_nothing_else(
+    agents: Agents, log: KafkaAddress
+) -> None:
+    good = [inference(n) for n in range(20)]
+    thirty_million_items = bytes([0x80, 0xCE, 0xCE, 0x1C])
+    poison: list[bytes | None] = [
+        None,
+        b"abcd",
+        b"\x00" * 40,
+        b"\xc3\x01" + b"\xff" * 30,
+        encode(good[0])[:-9],
+        encode(good[0]) + b"\x00\x01",
+        encode(good[0])[:10] + thirty_million_items * 2,
+        encode(good[0])[:10] + b"\xff" * 1_000,
+    ]
+    sender = Sender(log)
+    sender.send(*good[:10])
+    produce(log, *poison)
+    sender.send(*good[10:])
+    with agents.running("sink"):
+        all_in(agents, "inference", "event_id", [event.event_id for event in good])
+        wait_until("the dead letters", lambda: len(agents.column("deadletter", "reason")) >= 8)
+    assert sorted(agents.column("deadletter", "reason")) == sorted(
+        ["tombstone", "short", "magic", "fingerprint", "undecodable", "trailing"]
+        + ["undecodable"] * 2
+    )
+    assert prove(agents.lake).differences == ()
+
+
+def test_a_quiet_partitions_end_is_recorded_so_that_retention_does_not_look_like_a_loss(
+    agents: Agents, log: KafkaAddress
+) -> None:
+    sent = [inference(n) for n in range(10)]
+    Sender(log).send(*sent)
+    ends = {p: v for p, v in EndOffsets(log, [TOPIC])().items() if v}
+
+    def positions(table: str) -> dict[str, int]:
+        return dict(TxnLog(agents.lake, table).advance(tables.open(agents.lake, table).version()))
+
+    def caught_up() -> bool:
+        names = ("inference", ARCHIVE_TABLE, "deadletter")
+        held = [positions(name) for name in names]
+        return all(h.get(p.txn_id("sink")) == end for h in held for p, end in ends.items())
+
+    with agents.running("sink"):
+        wait_until("every table stands at the end, control records included", caught_up)
+    assert "gap" in agents.column(ARCHIVE_TABLE, "_kind")
+    with agents.running("sink"):
+        pass
+    assert sorted(agents.column("inference", "event_id")) == sorted(e.event_id for e in sent)
+    assert prove(agents.lake).differences == ()
+
+
+def test_a_second_sink_takes_its_share_and_each_event_is_still_there_once(
+    agents: Agents, log: KafkaAddress
+) -> None:
+    sender = Sender(log)
+    sent = [inference(n) for n in range(20)]
+    sender.send(*sent)
+    with agents.running("sink"):
+        all_in(agents, "inference", "event_id", [event.event_id for event in sent])
+        second = agents.start("sink")
+        try:
+            for _ in range(10):
+                more = [inference(n) for n in range(20)]
+                sender.send(*more)
+                sent += more
+            wanted = [event.event_id for event in sent]
+            all_in(agents, "inference", "event_id", wanted)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(PATIENCE_S) == 0
+            last = [inference(n) for n in range(20)]
+            sender.send(*last)
+            wanted += [event.event_id for event in last]
+            all_in(agents, "inference", "event_id", wanted)
+        finally:
+            second.kill()
+            second.wait()
+    assert sorted(agents.column("inference", "event_id")) == sorted(wanted)
+    assert prove(agents.lake).differences == ()
+
+
+def test_a_log_cut_past_the_position_stops_the_sink_and_names_the_range(
+    agents: Agents, log: KafkaAddress
+) -> None:
+    sender = Sender(log)
+    sender.send(inference(1))
+    with agents.running("sink"):
+        wait_until("one row", lambda: len(agents.column("inference", "event_id")) == 1)
+    for _ in range(5):
+        sender.send(*(inference(n) for n in range(10)))
+    admin = AdminClient({"bootstrap.servers": log.bootstrap})
+    ends = EndOffsets(log, [TOPIC])()
+    cut = [TopicPartition(log.topic(TOPIC), p.partition, end) for p, end in ends.items()]
+    for future in admin.delete_records(cut).values():
+        future.result()
+    process = agents.start("sink")
+    try:
+        assert process.wait(PATIENCE_S) == EXIT_STATE
+    finally:
+        process.kill()
+        process.wait()
+    said = (agents.home / "run" / "sink.log").read_text()
+    assert "OffsetGap" in said
+    assert "goes on at" in said
