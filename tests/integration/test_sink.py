@@ -89,6 +89,24 @@ def test_a_quiet_partitions_end_is_recorded_so_that_retention_does_not_look_like
     assert prove(agents.lake).differences == ()
 
 
+def test_a_table_that_is_away_for_a_while_costs_no_event(agents: Agents, log: KafkaAddress) -> None:
+    sender = Sender(log)
+    first, second = ([inference(n) for n in range(20)] for _ in range(2))
+    sender.send(*first)
+    table = Path(agents.lake.uri("inference")) / "_delta_log"
+    said = agents.home / "run" / "sink.log"
+    with agents.running("sink"):
+        all_in(agents, "inference", "event_id", [event.event_id for event in first])
+        table.rename(table.with_name("away"))
+        sender.send(*second)
+        wait_until("the sink says so", lambda: "table inference" in said.read_text())
+        table.with_name("away").rename(table)
+        wanted = [event.event_id for event in (*first, *second)]
+        all_in(agents, "inference", "event_id", wanted)
+    assert sorted(agents.column("inference", "event_id")) == sorted(wanted)
+    assert prove(agents.lake).differences == ()
+
+
 def test_a_second_sink_takes_its_share_and_each_event_is_still_there_once(
     agents: Agents, log: KafkaAddress
 ) -> None:

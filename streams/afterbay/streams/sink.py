@@ -17,24 +17,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 
-import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from afterbay.lakehouse import archive, tables
+from afterbay.lakehouse import tables
 from afterbay.lakehouse.archive import Message
 from afterbay.lakehouse.lake import Lake
-from afterbay.lakehouse.ledger import PartitionsFenced, TableLedger
+from afterbay.lakehouse.ledger import TableLedger
 from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas.clock import Clock, SystemClock
-from afterbay.schemas.errors import AfterbayError, OffsetGap
+from afterbay.schemas.errors import AfterbayError, OffsetGap, OutcomeUnknown, Retryable
 from afterbay.schemas.topics import ARCHIVE_TABLE, DEADLETTER_TABLE, TABLES
 from afterbay.streams.admin import partitions_of
 from afterbay.streams.agent import log_to_stderr, run
-from afterbay.streams.intake import Intake, Seals, past, take_in
-from afterbay.streams.kafka import KafkaAddress, as_ours, consumer_config
+from afterbay.streams.flush import PIPELINE, Held, Share, Writer, tables_written
+from afterbay.streams.kafka import KafkaAddress, as_ours, consumer_config, raised
 from afterbay.streams.keys.sealer import Sealer
 from afterbay.streams.keys.store import KeyStore
 from afterbay.streams.keys.vault import VaultPublic
@@ -44,117 +42,10 @@ from afterbay.streams.settings import StreamSettings
 
 log = logging.getLogger("afterbay.sink")
 
-PIPELINE = "sink"
-LAZY_S = 30.0
-"""How long a table without rows may lag behind before its position is moved by an empty commit."""
 _BATCH = 1_000
 _WAIT_S = 0.05
-
-
-@dataclass(slots=True)
-class Held:
-    """One partition that this sink owns. Made on assignment, used by one flush at a time."""
-
-    source: SourcePartition
-    next: dict[str, int]
-    """Next offset of each table that takes rows from it."""
-    waiting: list[Message] = field(default_factory=list)
-    """Messages read and not yet handed to a flush."""
-    bytes: int = 0
-    """Size of `waiting`."""
-    read: int = 0
-    """Offset after the last message read."""
-    end: int = 0
-    """Offset after the last decided record, as the broker told at the partition's end."""
-    end_since: float = 0.0
-    """Monotonic time since which `end` lies past `read`."""
-    moved_at: float = 0.0
-    """Monotonic time at which every table stood at the same offset."""
-
-    @property
-    def table(self) -> str:
-        """Table of the partition's topic."""
-        return TABLES[self.source.topic]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One partition's part of a flush. Made by the polling thread, written by the other."""
-
-    held: Held
-    messages: tuple[Message, ...]
-    end: int
-    """Offset to go on at once these are written."""
-    gap: bool
-    """True if [after the last message, `end`) is recorded as a gap."""
-    all_tables: bool
-    """True if tables without rows move too."""
-
-
-class Writer:
-    """Writes flushes: archive, then tables, then dead letters. One thread."""
-
-    def __init__(
-        self, lake: Lake, redactor: Redactor, sealer: Seals, clock: Clock, metrics: Metrics
-    ) -> None:
-        self._redactor = redactor
-        self._sealer = sealer
-        self._clock = clock
-        self._rows = metrics.counter("rows", "Rows written.", ("table",))
-        self._dead = metrics.counter("dead", "Messages dead-lettered.", ("topic",))
-        self._seconds = metrics.seconds("commit", "Time of one commit.", ("table",))
-        self.ledgers = {name: TableLedger(lake, name, PIPELINE) for name in tables_written()}
-
-    def write(self, shares: list[Share]) -> None:
-        """Commit one flush; drops from it the partitions that another owner has moved."""
-        taken = [
-            (s, take_in(s.held.source, s.messages, self._redactor, self._sealer)) for s in shares
-        ]
-        self._sealer.commit()
-        for name in dict.fromkeys((ARCHIVE_TABLE, *TABLES.values(), DEADLETTER_TABLE)):
-            concerned = [(s, i) for s, i in taken if name in s.held.next]
-            self._write_table(name, concerned)
-
-    def _write_table(self, name: str, taken: list[tuple[Share, Intake]]) -> None:
-        parts = {s.held.source: self._part(name, s, i) for s, i in taken}
-        moving = [s for s, _ in taken if s.all_tables or _counts(parts[s.held.source])]
-        while moving:
-            rows = pa.concat_tables([parts[s.held.source] for s in moving])
-            expected = {s.held.source: s.held.next[name] for s in moving}
-            new = {s.held.source: max(s.end, s.held.next[name]) for s in moving}
-            try:
-                with self._seconds.labels(name).time():
-                    self.ledgers[name].append(rows, expected, new)
-            except PartitionsFenced as error:
-                log.warning("%s", error)
-                moving = [s for s in moving if s.held.source not in error.partitions]
-                if not moving:
-                    raise
-                continue
-            for share in moving:
-                share.held.next[name] = new[share.held.source]
-            self._rows.labels(name).inc(rows.num_rows)
-            return
-
-    def _part(self, name: str, share: Share, intake: Intake) -> pa.Table:
-        """Rows of one partition that table `name` has still to take in."""
-        held = share.held
-        if name == ARCHIVE_TABLE:
-            return self._archive_part(share, intake)
-        rows = intake.dead if name == DEADLETTER_TABLE else intake.rows
-        if name == DEADLETTER_TABLE and held.table == DEADLETTER_TABLE:
-            rows = pa.concat_tables([intake.rows, intake.dead])
-        return past(rows, held.next[name])
-
-    def _archive_part(self, share: Share, intake: Intake) -> pa.Table:
-        source, start = share.held.source, share.held.next[ARCHIVE_TABLE]
-        new = [message for message in intake.archived if message.offset >= start]
-        parts = [archive.rows(source, start, new)]
-        after = new[-1].offset + 1 if new else start
-        if share.gap and share.end > after:
-            parts.append(archive.gap_row(source, after, share.end, self._clock.now()))
-        self._dead.labels(source.topic).inc(sum(m.dead for m in new))
-        return pa.concat_tables(parts)
+_REVOKE_S = 5.0
+"""How long a flush in flight may hold up a rebalance."""
 
 
 class Sink:
@@ -178,7 +69,9 @@ class Sink:
         self._settings = settings
         self._held: dict[tuple[str, int], Held] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sink-writer")
-        self._flight: Future[None] | None = None
+        self._flight: Future[frozenset[SourcePartition]] | None = None
+        self._sent: list[Share] = []
+        """Shares of the flush in flight, or of one that failed and is written again."""
         self._flushed_at = clock.monotonic()
         self._consumer: Consumer | None = None
         self._broken: AfterbayError | None = None
@@ -188,6 +81,7 @@ class Sink:
         """Join the group; partitions come with the first polls."""
         self.close()
         tables.ensure(self._lake)
+        self._writer.renew()
         self._consumer = Consumer(
             {**consumer_config(self._address, PIPELINE), "session.timeout.ms": 10_000}
         )
@@ -199,9 +93,11 @@ class Sink:
     def step(self) -> bool:
         """Take in what came, and begin a flush when one is due."""
         took = self._poll()
-        self._raise_failures()
+        self._raise_broken()
+        if self._flight is not None and self._flight.done():
+            self._land()
         self._throttle()
-        if self._flight is None and self._due():
+        if self._flight is None and (self._sent or self._due()):
             self._begin(stopping=False)
         return took
 
@@ -209,6 +105,9 @@ class Sink:
         """Write what was read, and record where every partition's end is."""
         self._poll()
         self._land()
+        if self._sent:
+            self._begin(stopping=False)
+            self._land()
         self._begin(stopping=True)
         self._land()
 
@@ -218,32 +117,32 @@ class Sink:
             self._consumer.close()
             self._consumer = None
         self._held.clear()
+        self._sent, self._flight, self._broken = [], None, None
 
     def _poll(self) -> bool:
         if self._consumer is None:
             return False
         found = self._consumer.consume(_BATCH, _WAIT_S)
-        for message in found:
-            self._take(message)
+        # every message is taken before any error is raised: one left out would look like a gap
+        errors = [error for message in found if (error := self._take(message)) is not None]
+        if errors:
+            raise as_ours(errors[0], "sink: reading")
         return bool(found)
 
-    def _take(self, message: KafkaMessage) -> None:
+    def _take(self, message: KafkaMessage) -> KafkaError | None:
+        """Keep a message or a partition's end; another error is given back."""
         error = message.error()
-        held = self._held.get((message.topic() or "", message.partition() or 0))
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise as_ours(error, "sink: reading")
+            return error
+        held = self._held.get((message.topic() or "", message.partition() or 0))
         if held is None:
-            return
+            return None
         offset = message.offset() or 0
-        if error is not None:
-            if offset > max(held.read, held.end):
-                held.end_since = self._clock.monotonic()
-            held.end = max(held.end, offset)
-            return
-        taken = arrived(message)
-        held.waiting.append(taken)
-        held.bytes += len(taken.value or b"") + len(taken.key or b"")
-        held.read = offset + 1
+        if error is None:
+            held.add(arrived(message))
+        elif offset > max(held.read, held.end):
+            held.end, held.end_since = offset, self._clock.monotonic()
+        return None
 
     def _due(self) -> bool:
         elapsed = self._clock.monotonic() - self._flushed_at
@@ -251,40 +150,39 @@ class Sink:
         return elapsed >= self._settings.flush_s or size >= self._settings.flush_bytes
 
     def _begin(self, *, stopping: bool) -> None:
-        self._flushed_at = self._clock.monotonic()
-        shares = [self._share(held, stopping=stopping) for held in self._held.values()]
-        moving = [share for share in shares if share is not None]
-        if moving:
-            self._flight = self._pool.submit(self._writer.write, moving)
+        """Start a flush: of what failed before, else of what waits."""
+        self._flushed_at = now = self._clock.monotonic()
+        if not self._sent:
+            gap_s = 0.0 if stopping else self._settings.gap_s
+            shares = (held.share(now, gap_s, stopping=stopping) for held in self._held.values())
+            self._sent = [share for share in shares if share is not None]
+        if self._sent:
+            self._flight = self._pool.submit(self._writer.write, tuple(self._sent))
 
-    def _share(self, held: Held, *, stopping: bool) -> Share | None:
-        now = self._clock.monotonic()
-        quiet = held.end > held.read and now - held.end_since >= self._settings.gap_s
-        gap = held.end > held.read and (quiet or stopping)
-        lagging = len(set(held.next.values())) > 1 and now - held.moved_at >= LAZY_S
-        if not held.waiting and not gap and not lagging and not stopping:
-            return None
-        messages, held.waiting, held.bytes = tuple(held.waiting), [], 0
-        if gap:
-            held.read = held.end
-        if gap or lagging or stopping:
-            held.moved_at = now
-        return Share(held, messages, held.read, gap, gap or lagging or stopping)
-
-    def _land(self) -> None:
-        """Wait for the flush in flight."""
+    def _land(self, within_s: float | None = None) -> None:
+        """Wait for the flush in flight. After Retryable its shares stay, to be written again."""
         flight, self._flight = self._flight, None
-        if flight is not None:
-            flight.result()
+        if flight is None:
+            return
+        fenced = flight.result(within_s)
+        self._sent = []
+        if fenced:
+            raise OutcomeUnknown(
+                f"sink: another owner moved {len(fenced)} partitions; the tables tell where each "
+                "of them stands now, so they are assigned anew"
+            )
 
-    def _raise_failures(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-        if self._flight is not None and self._flight.done():
-            self._land()
+    def _raise_broken(self) -> None:
+        """What a callback of the consumer could not raise itself."""
+        broken, self._broken = self._broken, None
+        if isinstance(broken, Retryable):
+            # partitions without a start would never be read: join again
+            raise OutcomeUnknown(f"sink: taking partitions over: {broken}") from broken
+        if broken is not None:
+            raise broken
 
     def _throttle(self) -> None:
-        """Stop fetching while more waits than a flush may hold; polling goes on."""
+        """Stop fetching while more waits than two flushes may hold; polling goes on."""
         full = sum(held.bytes for held in self._held.values()) > 2 * self._settings.flush_bytes
         if self._consumer is None or full == self._paused:
             return
@@ -296,10 +194,13 @@ class Sink:
         self._paused = full
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._paused = False
         try:
             consumer.assign(self._starts(consumer, places))
         except AfterbayError as error:  # raised by the next step, in the agent's own hands
             self._broken = error
+        except KafkaException as error:
+            self._broken = raised(error, "sink: taking partitions over")
 
     def _starts(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
         topics = {self._address.logical(place.topic) for place in places}
@@ -319,8 +220,10 @@ class Sink:
     def _next_offsets(
         self, sources: Iterable[SourcePartition]
     ) -> Mapping[str, dict[SourcePartition, int]]:
+        # not the writer's own ledgers: its thread may be using them
         wanted = list(sources)
-        return {name: ledger.next_offsets(wanted) for name, ledger in self._writer.ledgers.items()}
+        fresh = {name: TableLedger(self._lake, name, PIPELINE) for name in tables_written()}
+        return {name: ledger.next_offsets(wanted) for name, ledger in fresh.items()}
 
     def _hold(
         self,
@@ -337,29 +240,27 @@ class Sink:
         if not low <= start <= high:
             raise OffsetGap(
                 f"sink: {source.topic}/{source.partition} goes on at {start}, the log holds "
-                f"[{low}, {high}); if it was deleted there is a loss: `afterbay prove` names it, "
-                "`afterbay rewind` moves the position after a restore"
+                f"[{low}, {high}); what is missing was deleted before it was read: restore the "
+                "topic, or the tables as of the same time, and start again"
             )
         now = self._clock.monotonic()
         held = Held(source, {n: o or 0 for n, o in stored.items()}, read=start, moved_at=now)
         self._held[place.topic, place.partition] = held
         return TopicPartition(place.topic, place.partition, start)
 
-    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+    def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Give a flush in flight a little time; correctness does not depend on it."""
         try:
-            self._land()
+            self._land(_REVOKE_S)
+        except TimeoutError:
+            log.warning("a flush was still in flight when partitions were revoked; left alone")
         except AfterbayError as error:
-            self._broken = error
-        self._lost(_consumer, places)
+            log.warning("the last flush before partitions were revoked: %s", error)
+        self._lost(consumer, places)
 
     def _lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
-        for place in places:
-            self._held.pop((place.topic, place.partition), None)
-
-
-def tables_written() -> tuple[str, ...]:
-    """Every table that the sink writes."""
-    return tuple(dict.fromkeys((ARCHIVE_TABLE, *TABLES.values())))
+        lost = [self._held.pop((place.topic, place.partition), None) for place in places]
+        self._sent = [share for share in self._sent if share.held not in lost]
 
 
 def arrived(message: KafkaMessage) -> Message:
@@ -383,10 +284,6 @@ def _pairs(message: KafkaMessage) -> list[tuple[str, str | bytes | None]]:
 
 def _header(name: str, value: str | bytes | None) -> tuple[str, bytes | None]:
     return name, value.encode() if isinstance(value, str) else value
-
-
-def _counts(rows: pa.Table) -> bool:
-    return bool(rows.num_rows > 0)
 
 
 def main(environ: Mapping[str, str]) -> int:
