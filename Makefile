@@ -62,7 +62,7 @@ bench: $(READY) ## one benchmark: table and .afterbay/bench/<NAME>.json (NAME=lo
 	$(BIN)/python -m tests.bench $(NAME)
 
 lock: ## compile requirements.lock anew from pyproject.toml
-	$(BIN)/python -m piptools compile -q --all-extras --generate-hashes --allow-unsafe --strip-extras \
+	$(BIN)/python -m piptools compile -q --all-extras --generate-hashes --allow-unsafe --no-strip-extras \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
 	  -o requirements.lock pyproject.toml
 

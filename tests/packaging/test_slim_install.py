@@ -6,6 +6,7 @@ time, and an extra that lacks a library.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import venv
@@ -29,7 +30,8 @@ sys.exit(bool(bad))
 def locked_versions() -> str:
     """`name==version` lines of the lock; pip takes no hashes for a wheel built just now."""
     lock = (ROOT / "requirements.lock").read_text().splitlines()
-    return "\n".join(line.split(" ")[0] for line in lock if "==" in line and line[0].isalnum())
+    pins = (line.split(" ")[0] for line in lock if "==" in line and line[0].isalnum())
+    return "\n".join(re.sub(r"\[.*\]", "", pin) for pin in pins)  # a constraint takes no extras
 
 
 @pytest.fixture(scope="session")

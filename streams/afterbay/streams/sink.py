@@ -93,7 +93,6 @@ class Sink:
     def step(self) -> bool:
         """Take in what came, and begin a flush when one is due."""
         took = self._poll()
-        self._raise_broken()
         if self._flight is not None and self._flight.done():
             self._land()
         self._throttle()
@@ -125,6 +124,7 @@ class Sink:
         found = self._consumer.consume(_BATCH, _WAIT_S)
         # every message is taken before any error is raised: one left out would look like a gap
         errors = [error for message in found if (error := self._take(message)) is not None]
+        self._raise_broken()
         if errors:
             raise as_ours(errors[0], "sink: reading")
         return bool(found)
@@ -197,10 +197,13 @@ class Sink:
         self._paused = False
         try:
             consumer.assign(self._starts(consumer, places))
+            log.info("took over %d partitions", len(places))
         except AfterbayError as error:  # raised by the next step, in the agent's own hands
             self._broken = error
+            consumer.assign([])  # else the client would assign them itself, without our offsets
         except KafkaException as error:
             self._broken = raised(error, "sink: taking partitions over")
+            consumer.assign([])
 
     def _starts(self, consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
         topics = {self._address.logical(place.topic) for place in places}

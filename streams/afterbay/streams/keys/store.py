@@ -58,14 +58,17 @@ class DataKey:
 
 
 class KeyStore:
-    """One SQLite file. Not thread-safe; several processes may each have their own."""
+    """One SQLite file. Used by one thread at a time; several processes may each have their own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         with self._errors():
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+            # made by one thread, then handed to the one that writes
+            self._db = sqlite3.connect(
+                path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            )
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(_SCHEMA)
@@ -128,6 +131,8 @@ class KeyStore:
             raise Unavailable(
                 f"key store {self._path}: {error}; nothing was written, free the file or the disk"
             ) from None
+        except sqlite3.ProgrammingError:
+            raise  # wrong use of the file by us, not a damaged file
         except sqlite3.DatabaseError as error:
             raise BadState(
                 f"key store {self._path}: {type(error).__name__}; restore it from a backup"
