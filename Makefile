@@ -46,7 +46,7 @@ test: lint unit integration packaging ## all checks, as CI runs them
 lint: $(READY) ## style, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(FOLDERS)
+	$(BIN)/mypy $(FOLDERS) tests examples
 	$(BIN)/lint-imports
 
 unit: $(READY) ## tests without a broker

@@ -37,8 +37,10 @@ def told(story: str) -> ArmState:
 
 
 def ids(state: ArmState) -> tuple[str | None, str | None]:
-    current, candidate = state.current, state.candidate
-    return (current and current.snapshot_id, candidate and candidate.snapshot_id)
+    current, candidate = (
+        None if arm is None else arm.snapshot_id for arm in (state.current, state.candidate)
+    )
+    return current, candidate
 
 
 @pytest.mark.parametrize(
