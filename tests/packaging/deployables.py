@@ -36,4 +36,24 @@ DEPLOYABLES = (
         ),
         ("torch", "dagster", "starlette", "zmq"),
     ),
+    Deployable(
+        "node",
+        ("afterbay.platform.node",),
+        ("dagster", "starlette", "deltalake", "polars", "duckdb", "pyarrow"),
+    ),
+    Deployable(
+        "trainers",
+        ("afterbay.trainers.train", "afterbay.trainers.evaluate", "afterbay.trainers.warmstart"),
+        ("dagster", "starlette", "zmq"),
+    ),
+    Deployable(
+        "orchestration",
+        ("afterbay.dagster_defs.definitions",),
+        ("torch", "zmq"),
+    ),
+    Deployable(
+        "cli,broker",
+        ("afterbay.platform.cli.app", "afterbay.platform.broker.embedded"),
+        ("torch", "dagster", "starlette", "zmq", "deltalake"),
+    ),
 )

@@ -7,6 +7,7 @@ time, and an extra that lacks a library.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -62,4 +63,5 @@ def test_the_extra_alone_runs_its_deployable(
     done = subprocess.run(
         [python, "-P", "-c", probe], cwd=tmp_path, capture_output=True, text=True, check=False
     )
+    shutil.rmtree(place)  # up to 5 GB
     assert done.returncode == 0, done.stdout + done.stderr
