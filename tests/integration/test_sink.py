@@ -35,6 +35,16 @@ def produce(log: KafkaAddress, *values: bytes | None) -> None:
     assert producer.flush(30) == 0
 
 
+def delete_what_is_there(log: KafkaAddress) -> int:
+    """What retention does, at once; how many partitions lost something."""
+    admin = AdminClient({"bootstrap.servers": log.bootstrap})
+    ends = EndOffsets(log, [TOPIC])()
+    cut = [TopicPartition(log.topic(TOPIC), p.partition, end) for p, end in ends.items()]
+    for future in admin.delete_records(cut).values():
+        future.result()
+    return sum(end > 0 for end in ends.values())
+
+
 def test_poison_among_good_messages_lands_in_the_dead_letters_and_costs_nothing_else(
     agents: Agents, log: KafkaAddress
 ) -> None:
@@ -148,11 +158,7 @@ def test_a_log_cut_past_the_position_stops_the_sink_and_names_the_range(
         wait_until("one row", lambda: len(agents.column("inference", "event_id")) == 1)
     for _ in range(5):
         sender.send(*(inference(n) for n in range(10)))
-    admin = AdminClient({"bootstrap.servers": log.bootstrap})
-    ends = EndOffsets(log, [TOPIC])()
-    cut = [TopicPartition(log.topic(TOPIC), p.partition, end) for p, end in ends.items()]
-    for future in admin.delete_records(cut).values():
-        future.result()
+    delete_what_is_there(log)
     process = agents.start("sink")
     try:
         assert process.wait(PATIENCE_S) == EXIT_STATE
@@ -162,3 +168,21 @@ def test_a_log_cut_past_the_position_stops_the_sink_and_names_the_range(
     said = (agents.home / "run" / "sink.log").read_text()
     assert "OffsetGap" in said
     assert "goes on at" in said
+
+
+def test_a_log_that_was_cut_before_the_first_sink_came_is_read_from_where_it_begins(
+    agents: Agents, log: KafkaAddress
+) -> None:
+    sender = Sender(log)
+    sender.send(*(inference(n) for n in range(10)))
+    begun = 3 * delete_what_is_there(log)  # commits that let three tables begin there
+    kept = [inference(n) for n in range(10)]
+    sender.send(*kept)
+    agents.die("sink", "ledger.after_commit:1")  # some tables begin there, the archive does not
+    agents.die(
+        "sink", f"ledger.after_commit:{begun}"
+    )  # one was made before; of the flush, the archive's
+    with agents.running("sink"):
+        all_in(agents, "inference", "event_id", [event.event_id for event in kept])
+    assert sorted(agents.column("inference", "event_id")) == sorted(e.event_id for e in kept)
+    assert prove(agents.lake).differences == ()

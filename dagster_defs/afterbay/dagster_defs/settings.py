@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterbay.schemas.errors import BadSettings
+from afterbay.schemas.environ import number, switch, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,41 +66,19 @@ class Settings:
             bootstrap=environ.get("AFTERBAY_BOOTSTRAP") or "127.0.0.1:9092",
             prefix=environ.get("AFTERBAY_TOPIC_PREFIX", ""),
             policy=environ.get("AFTERBAY_POLICY") or "bank-agent",
-            train_every=int(_number(environ, "AFTERBAY_TRAIN_EVERY", 400, 1, 10**9)),
-            slice_days=int(_number(environ, "AFTERBAY_SLICE_DAYS", 1, 1, 180)),
-            max_lag=int(_number(environ, "AFTERBAY_MAX_LAG", 20, 0, 10**6)),
-            max_age_s=_number(environ, "AFTERBAY_MAX_AGE_S", 30 * 86_400, 1, 10**9),
-            seed=int(_number(environ, "AFTERBAY_TRAIN_SEED", 1, 0, 2**31 - 1)),
-            gate=_switch(environ, "AFTERBAY_GATE"),
-            gate_margin=_number(environ, "AFTERBAY_GATE_MARGIN", -0.02, -1, 1),
-            gate_ess=_number(environ, "AFTERBAY_GATE_ESS", 50, 0, 10**9),
-            canary_split=_number(environ, "AFTERBAY_CANARY_SPLIT", 0.5, 0.01, 1),
-            canary_rewards=int(_number(environ, "AFTERBAY_CANARY_REWARDS", 100, 1, 10**9)),
-            canary_s=_number(environ, "AFTERBAY_CANARY_S", 20, 0, 10**9),
-            canary_least=int(_number(environ, "AFTERBAY_CANARY_LEAST", 10, 2, 10**9)),
-            canary_z=_number(environ, "AFTERBAY_CANARY_Z", 1.645, 0, 10),
-            fresh_s=_number(environ, "AFTERBAY_FRESH_S", 3_600, 1, 10**9),
-            evaluation_timeout_s=_number(environ, "AFTERBAY_EVALUATION_TIMEOUT_S", 3_600, 1, 10**9),
+            train_every=whole(environ, "AFTERBAY_TRAIN_EVERY", 400, 1, 10**9),
+            slice_days=whole(environ, "AFTERBAY_SLICE_DAYS", 1, 1, 180),
+            max_lag=whole(environ, "AFTERBAY_MAX_LAG", 20, 0, 10**6),
+            max_age_s=number(environ, "AFTERBAY_MAX_AGE_S", 30 * 86_400, 1, 10**9),
+            seed=whole(environ, "AFTERBAY_TRAIN_SEED", 1, 0, 2**31 - 1),
+            gate=switch(environ, "AFTERBAY_GATE", True),
+            gate_margin=number(environ, "AFTERBAY_GATE_MARGIN", -0.02, -1, 1),
+            gate_ess=number(environ, "AFTERBAY_GATE_ESS", 50, 0, 10**9),
+            canary_split=number(environ, "AFTERBAY_CANARY_SPLIT", 0.5, 0.01, 1),
+            canary_rewards=whole(environ, "AFTERBAY_CANARY_REWARDS", 100, 1, 10**9),
+            canary_s=number(environ, "AFTERBAY_CANARY_S", 20, 0, 10**9),
+            canary_least=whole(environ, "AFTERBAY_CANARY_LEAST", 10, 2, 10**9),
+            canary_z=number(environ, "AFTERBAY_CANARY_Z", 1.645, 0, 10),
+            fresh_s=number(environ, "AFTERBAY_FRESH_S", 3_600, 1, 10**9),
+            evaluation_timeout_s=number(environ, "AFTERBAY_EVALUATION_TIMEOUT_S", 3_600, 1, 10**9),
         )
-
-
-def _number(
-    environ: Mapping[str, str], name: str, default: float, low: float, high: float
-) -> float:
-    text = environ.get(name)
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not low <= value <= high:
-        raise BadSettings(f"{name} is {text!r}; expected a number from {low:g} to {high:g}")
-    return value
-
-
-def _switch(environ: Mapping[str, str], name: str) -> bool:
-    text = environ.get(name) or "on"
-    if text not in ("on", "off"):
-        raise BadSettings(f"{name} is {text!r}; expected `on` or `off`")
-    return text == "on"

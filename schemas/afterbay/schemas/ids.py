@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime
+
+from afterbay.schemas.clock import from_micros, micros
 
 CHAT_PREFIX = "chatcmpl-"
 
@@ -17,7 +19,7 @@ CHAT_PREFIX = "chatcmpl-"
 def new_id(now: datetime, entropy: bytes | None = None) -> str:
     """UUIDv7 of `now` (timezone-aware); `entropy` is 10 bytes, drawn from the OS if None."""
     random = int.from_bytes(os.urandom(10) if entropy is None else entropy)
-    millis = int(now.timestamp() * 1000) & (1 << 48) - 1
+    millis = micros(now) // 1000 & (1 << 48) - 1
     value = millis << 80 | 0x7 << 76 | (random >> 62 & 0xFFF) << 64 | 0b10 << 62
     return str(uuid.UUID(int=value | random & (1 << 62) - 1))
 
@@ -39,8 +41,8 @@ def minted_at(event_id: str) -> datetime | None:
         return None
     millis = value.int >> 80
     try:
-        return datetime.fromtimestamp(millis / 1000, UTC)
-    except (OverflowError, ValueError):
+        return from_micros(millis * 1000)
+    except OverflowError:
         return None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -174,3 +175,18 @@ class Writer:
 def tables_written() -> tuple[str, ...]:
     """Every table that the sink writes."""
     return tuple(dict.fromkeys((ARCHIVE_TABLE, *TABLES.values())))
+
+
+def begin(
+    lake: Lake, source: SourcePartition, stored: Mapping[str, int | None], low: int, at: datetime
+) -> None:
+    """Let every table of a partition that was never read go on at `low`, its oldest offset.
+
+    The archive comes last: while it knows nothing of the partition, this is simply done again.
+    """
+    for name in (TABLES[source.topic], DEADLETTER_TABLE, ARCHIVE_TABLE):
+        if stored.get(name) == low:
+            continue
+        rows = archive.gap_row(source, 0, low, at) if name == ARCHIVE_TABLE else None
+        expected = {source: stored.get(name) or 0}
+        TableLedger(lake, name, PIPELINE).append(rows, expected, {source: low})

@@ -31,7 +31,7 @@ from afterbay.schemas.errors import AfterbayError, OffsetGap, OutcomeUnknown, Re
 from afterbay.schemas.topics import ARCHIVE_TABLE, DEADLETTER_TABLE, TABLES
 from afterbay.streams.admin import partitions_of
 from afterbay.streams.agent import log_to_stderr, run
-from afterbay.streams.flush import PIPELINE, Held, Share, Writer, tables_written
+from afterbay.streams.flush import PIPELINE, Held, Share, Writer, begin, tables_written
 from afterbay.streams.kafka import KafkaAddress, as_ours, consumer_config, raised
 from afterbay.streams.keys.sealer import Sealer
 from afterbay.streams.keys.store import KeyStore
@@ -238,8 +238,11 @@ class Sink:
         names = dict.fromkeys((TABLES[source.topic], ARCHIVE_TABLE, DEADLETTER_TABLE))
         stored = {name: next_offsets[name].get(source) for name in names}
         low, high = consumer.get_watermark_offsets(place, timeout=10)
-        known = [offset for offset in stored.values() if offset is not None]
-        start = min(offset or 0 for offset in stored.values()) if known else low
+        if stored[ARCHIVE_TABLE] is None and low > 0:
+            begin(self._lake, source, stored, low, self._clock.now())
+            stored = dict.fromkeys(names, low)
+        next_of = {name: offset or 0 for name, offset in stored.items()}
+        start = min(next_of.values())
         if not low <= start <= high:
             raise OffsetGap(
                 f"sink: {source.topic}/{source.partition} goes on at {start}, the log holds "
@@ -247,7 +250,7 @@ class Sink:
                 "topic, or the tables as of the same time, and start again"
             )
         now = self._clock.monotonic()
-        held = Held(source, {n: o or 0 for n, o in stored.items()}, read=start, moved_at=now)
+        held = Held(source, next_of, read=start, moved_at=now)
         self._held[place.topic, place.partition] = held
         return TopicPartition(place.topic, place.partition, start)
 

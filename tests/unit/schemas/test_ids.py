@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterbay.schemas import ids
+from afterbay.schemas.clock import from_micros
 from tests.strategies import instants
 
 RFC_ID = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
@@ -25,6 +26,7 @@ def test_the_rfcs_example_tells_its_time() -> None:
 
 
 @given(instants, st.binary(min_size=10, max_size=10))
+@example(from_micros(2_180_558_768_640_000), bytes(10))  # as a float of seconds it is one less
 def test_an_id_tells_the_millisecond_it_was_minted_in(at: datetime, entropy: bytes) -> None:
     told = ids.minted_at(ids.new_id(at, entropy))
     assert told is not None

@@ -8,17 +8,16 @@ Never: is read at import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
+from afterbay.schemas.environ import number, whole
 from afterbay.schemas.errors import BadSettings
 
 MAX_SECONDS = 240.0
 LABELS = 200
 POLICY = "bank-agent"
-T = TypeVar("T", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +55,12 @@ class DemoSettings:
             messages=_path(environ, "MESSAGES"),
             tools=_path(environ, "TOOLS"),
             held_out=_path(environ, "HELDOUT"),
-            seed=_number(environ, "SEED", 1, int, (0, 2**31 - 1)),
+            seed=whole(environ, "SEED", 1, 0, 2**31 - 1),
             shuffle=_flag(environ, "SHUFFLE_REWARDS"),
             keep=_flag(environ, "KEEP"),
-            rate=_number(environ, "RATE", 25.0, float, (0.1, 1_000)),
-            seconds=_number(environ, "SECONDS", MAX_SECONDS, float, (1, MAX_SECONDS)),
-            least_trainings=_number(environ, "TRAININGS", 3, int, (0, 1_000)),
+            rate=number(environ, "RATE", 25.0, 0.1, 1_000),
+            seconds=number(environ, "SECONDS", MAX_SECONDS, 1, MAX_SECONDS),
+            least_trainings=whole(environ, "TRAININGS", 3, 0, 1_000),
             env=dict(environ),
         )
         if (found.messages is None) != (found.tools is None):
@@ -103,19 +102,3 @@ def _flag(environ: Mapping[str, str], name: str) -> bool:
     if text not in ("0", "1"):
         raise BadSettings(f"{name}={text}: expected 1 or nothing")
     return text == "1"
-
-
-def _number(
-    environ: Mapping[str, str], name: str, default: T, kind: Callable[[str], T], within: tuple[T, T]
-) -> T:
-    low, high = within
-    text = environ.get(name)
-    if not text:
-        return default
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not low <= value <= high:
-        raise BadSettings(f"{name}={text}: expected a number from {low:g} to {high:g}")
-    return value
