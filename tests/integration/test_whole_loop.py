@@ -90,7 +90,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     assert supervisor_of(Home(home)) is None
 
 
-def test_a_message_ends_in_a_better_policy(installed: Installed, tmp_path: Path) -> None:
+@pytest.fixture
+def client(installed: Installed) -> Iterator[OpenAI]:
+    key = installed.run("apikey", "create", "test")["key"]
+    base = f"{installed.addresses['gateway']}/v1"
+    with OpenAI(base_url=base, api_key=key, max_retries=3) as client:
+        yield client
+
+
+def test_a_message_ends_in_a_better_policy(
+    installed: Installed, client: OpenAI, tmp_path: Path
+) -> None:
     tools = corpus.tools()
     messages = [message for message in corpus.make(3, 600) if not message.planted]
     write_messages(tmp_path / "messages.csv", messages[:200])
@@ -98,8 +108,6 @@ def test_a_message_ends_in_a_better_policy(installed: Installed, tmp_path: Path)
     files = ("--messages", str(tmp_path / "messages.csv"), "--tools", str(tmp_path / "tools.json"))
     first = afterbay(installed.home, "policy", "warmstart", *files, "--labels", "60")
     assert first.returncode == 0, first.stderr
-    key = installed.run("apikey", "create", "test")["key"]
-    client = OpenAI(base_url=f"{installed.addresses['gateway']}/v1", api_key=key, max_retries=3)
     accepted = []
 
     def ask(number: int) -> None:
