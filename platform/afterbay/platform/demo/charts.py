@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from afterbay.platform.demo.recording import Recording, RewardPoint
 from afterbay.platform.demo.summary import percentile
@@ -81,8 +82,9 @@ def latency_over_time(recording: Recording) -> bytes:
         span = training.span
         axes.axvspan(span.start_s, span.end_s, color=_SHADE, alpha=0.15, lw=0, label=label)
     axes.set(yscale="log", ylabel="ms from due time", xlabel="seconds of play")
-    for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        formatted(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     _through_the_play(axes, recording)
     _legend(axes)
     return _svg(figure)
@@ -95,10 +97,9 @@ def training_figures(recording: Recording) -> bytes:
     numbers = [str(i) for i in range(1, len(recording.trainings) + 1)]
     metrics = [training.metrics for training in recording.trainings]
     kl = [m.get("kl_per_token_nats", 0.0) for m in metrics]
-    ess = [m.get("ess", 0.0) / max(m.get("rows", 1.0), 1.0) for m in metrics]
+    ess = [m.get("ess", 0.0) for m in metrics]
     _bars(left, numbers, kl, "KL from behaviour, nats per token", "{:.3f}")
-    _bars(right, numbers, ess, "effective sample size / rows", "{:.2f}")
-    right.set_ylim(0, 1.1)
+    _bars(right, numbers, ess, "effective sample size, answers", "{:.0f}")
     return _svg(figure)
 
 
