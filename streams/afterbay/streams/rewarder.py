@@ -18,7 +18,7 @@ import pyarrow as pa
 from afterbay.dsa.rewards import SourceMean
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.lookup import rows_by_id
-from afterbay.lakehouse.positions import Positions, SourcePartition
+from afterbay.lakehouse.positions import Positions, SourcePartition, further
 from afterbay.lakehouse.watermarks import Batch, OffsetReader
 from afterbay.schemas import ids
 from afterbay.schemas.clock import Clock, SystemClock
@@ -101,7 +101,7 @@ class Rewarder:
         if due is not None:
             unrated = self._without_feedback(due.inference_ids, batch.version)
             self._commit(self._defaults(unrated), self._after, due.positions)
-            self._sweep.resume(due.positions)
+            self._sweep.advance(due)
         return new.num_rows > 0 or due is not None
 
     def drain(self) -> None:
@@ -212,7 +212,7 @@ def first_rows(
     """At most `limit` rows of a batch in order of arrival, and the positions past just these."""
     rows = pl.DataFrame(pl.from_arrow(batch.rows))
     if rows.height <= limit:
-        return batch.rows, {**after, **batch.next}
+        return batch.rows, further(after, batch.next)
     taken = rows.sort(_ARRIVED).head(limit)
     ends = taken.group_by("_topic", "_topic_id", "_partition").agg(pl.col("_offset").max() + 1)
     moved = {SourcePartition(t, i, p): offset for t, i, p, offset in ends.iter_rows()}

@@ -32,7 +32,7 @@ from afterbay.schemas.topics import ARCHIVE_TABLE, DEADLETTER_TABLE, TABLES
 from afterbay.streams.admin import partitions_of
 from afterbay.streams.agent import log_to_stderr, run
 from afterbay.streams.flush import PIPELINE, Held, Share, Writer, begin, tables_written
-from afterbay.streams.kafka import KafkaAddress, as_ours, consumer_config, raised
+from afterbay.streams.kafka import ClientConfig, KafkaAddress, as_ours, consumer_config, raised
 from afterbay.streams.keys.sealer import Sealer
 from afterbay.streams.keys.store import KeyStore
 from afterbay.streams.keys.vault import VaultPublic
@@ -82,9 +82,7 @@ class Sink:
         self.close()
         tables.ensure(self._lake)
         self._writer.renew()
-        self._consumer = Consumer(
-            {**consumer_config(self._address, PIPELINE), "session.timeout.ms": 10_000}
-        )
+        self._consumer = Consumer(member_config(self._address, self._settings.session_s))
         names = [self._address.topic(name) for name in TABLES]
         self._consumer.subscribe(
             names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -267,6 +265,16 @@ class Sink:
     def _lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         lost = [self._held.pop((place.topic, place.partition), None) for place in places]
         self._sent = [share for share in self._sent if share.held not in lost]
+
+
+def member_config(address: KafkaAddress, session_s: float) -> ClientConfig:
+    """A consumer that loses its partitions after `session_s` of silence."""
+    session_ms = int(session_s * 1_000)
+    return consumer_config(address, PIPELINE) | {
+        "session.timeout.ms": session_ms,
+        # several a session, so that one late heartbeat moves nothing
+        "heartbeat.interval.ms": min(3_000, session_ms // 4),
+    }
 
 
 def arrived(message: KafkaMessage) -> Message:

@@ -13,11 +13,18 @@ import pytest
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import SourcePartition
+from afterbay.lakehouse.watermarks import Batch
 from afterbay.schemas import ids
 from afterbay.schemas.errors import Retryable
 from afterbay.schemas.events import Cursor, Event, RewardAssigned
 from afterbay.streams.outbox import Outbox
-from afterbay.streams.rewarder import Rewarder, RewarderSettings
+from afterbay.streams.rewarder import (
+    FEEDBACK_COLUMNS,
+    Rewarder,
+    RewarderSettings,
+    first_rows,
+    offsets_of,
+)
 from tests.support.lakes import NOON, Log
 from tests.support.manual_clock import ManualClock
 
@@ -80,6 +87,11 @@ class Loop:
         inference_id = ids.new_id(at)
         self.inference.put({"event_id": inference_id, "completed_at": at}, ts=at)
         return inference_id
+
+    def nothing(self) -> Any:
+        """A read of feedback that found no row."""
+        schema = tables.arrow_schema("feedback").empty_table()
+        return schema.select(list(FEEDBACK_COLUMNS))
 
     def rewards(self) -> list[tuple[str, float, int, str]]:
         return [
@@ -178,6 +190,32 @@ def test_no_feedback_within_the_wait_gives_the_default(loop: Loop) -> None:
     loop.rewarder.drain()
     loop.rewarder.drain()
     assert loop.rewards() == [(one, 0.5, 0, "default")]
+
+
+@pytest.mark.parametrize("again", ["the same call", "taken up anew"])
+def test_a_default_that_was_not_committed_is_still_due(loop: Loop, again: str) -> None:
+    loop.complete()
+    loop.clock.advance(WAIT.total_seconds() + 1)
+    loop.rewarder.step()  # the feedback partition is idle, which the first look finds out
+    loop.outbox.events.clear()
+    three = loop.complete(loop.clock.now())
+    loop.clock.advance(WAIT.total_seconds() + 1)
+    loop.outbox.failing = True
+    with pytest.raises(Retryable):
+        loop.rewarder.step()
+    loop.outbox.failing = False
+    if again == "taken up anew":
+        loop.rewarder.open()
+    loop.rewarder.drain()
+    assert loop.rewards() == [(three, 0.5, 0, "default")]
+
+
+def test_a_feedback_table_that_stands_back_for_a_while_is_not_rewarded_again(loop: Loop) -> None:
+    one = loop.complete()
+    loop.say(one, 1.0)
+    loop.rewarder.drain()
+    after = offsets_of(cast(Cursor, loop.outbox.cursor))
+    assert first_rows(Batch(loop.nothing(), dict.fromkeys(after, 0), 1), after, 5)[1] == after
 
 
 def test_feedback_within_the_wait_spares_the_default(loop: Loop) -> None:
