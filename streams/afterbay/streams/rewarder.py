@@ -179,7 +179,7 @@ class Rewarder:
     def _without_feedback(self, inferences: pa.Array, version: int) -> list[str]:
         rows = rows_by_id(self._lake, "feedback", inferences, FEEDBACK_COLUMNS, version)
         seen = pl.DataFrame(pl.from_arrow(below(rows, self._after)))
-        rated = set(seen.filter(pl.col("score").is_not_null())["inference_id"])
+        rated = set(seen.filter(heard(self._function.sources))["inference_id"])
         return [text for text in inferences.to_pylist() if text not in rated]
 
     def _defaults(self, inferences: Sequence[str]) -> list[RewardAssigned]:
@@ -234,7 +234,7 @@ def below(rows: pa.Table, positions: Positions) -> pa.Table:
 
 
 def distinct_opinions(rows: pa.Table, sources: Sequence[str]) -> pl.DataFrame:
-    """Scored feedback, each once: lowest offset of an event id, and of a (caller, key).
+    """Scored feedback, each once: lowest offset of an id, and of an inference's (caller, key).
 
     Columns `group` (0.. in order of inference id), `voice` (index in `sources`), `inference_id`,
     `event_id`, `score`; in offset order within a group. Sources not listed have no voice.
@@ -243,15 +243,21 @@ def distinct_opinions(rows: pa.Table, sources: Sequence[str]) -> pl.DataFrame:
     frame = pl.DataFrame(pl.from_arrow(rows)).sort(_ARRIVED)
     frame = frame.unique("event_id", keep="first", maintain_order=True)
     key = pl.coalesce("idempotency_key", "event_id")
-    frame = frame.unique(["caller", key.alias("key")], keep="first", maintain_order=True)
-    heard = pl.col("score").is_not_null() & pl.col("source").is_in(sources)
-    return frame.filter(heard).select(
+    # within its inference: else the batch an opinion happens to be read in would decide about it
+    retried = ["inference_id", "caller", key.alias("key")]
+    frame = frame.unique(retried, keep="first", maintain_order=True)
+    return frame.filter(heard(sources)).select(
         (pl.col("inference_id").rank("dense").cast(pl.Int64) - 1).alias("group"),
         pl.col("source").replace_strict(voices, return_dtype=pl.Int64).alias("voice"),
         "inference_id",
         "event_id",
         "score",
     )
+
+
+def heard(sources: Sequence[str]) -> pl.Expr:
+    """Whether an opinion has a voice: without one it makes no reward, and spares no default."""
+    return pl.col("score").is_not_null() & pl.col("source").is_in(sources)
 
 
 def main(environ: Mapping[str, str]) -> int:
