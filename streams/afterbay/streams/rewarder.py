@@ -178,8 +178,9 @@ class Rewarder:
 
     def _without_feedback(self, inferences: pa.Array, version: int) -> list[str]:
         rows = rows_by_id(self._lake, "feedback", inferences, FEEDBACK_COLUMNS, version)
-        seen = pl.DataFrame(pl.from_arrow(below(rows, self._after)))
-        rated = set(seen.filter(heard(self._function.sources))["inference_id"])
+        # the very opinions a reward is made of: one that counts for nothing spares no default
+        opinions = distinct_opinions(below(rows, self._after), self._function.sources)
+        rated = set(opinions["inference_id"])
         return [text for text in inferences.to_pylist() if text not in rated]
 
     def _defaults(self, inferences: Sequence[str]) -> list[RewardAssigned]:
@@ -246,18 +247,14 @@ def distinct_opinions(rows: pa.Table, sources: Sequence[str]) -> pl.DataFrame:
     # within its inference: else the batch an opinion happens to be read in would decide about it
     retried = ["inference_id", "caller", key.alias("key")]
     frame = frame.unique(retried, keep="first", maintain_order=True)
-    return frame.filter(heard(sources)).select(
+    heard = pl.col("score").is_not_null() & pl.col("source").is_in(sources)
+    return frame.filter(heard).select(
         (pl.col("inference_id").rank("dense").cast(pl.Int64) - 1).alias("group"),
         pl.col("source").replace_strict(voices, return_dtype=pl.Int64).alias("voice"),
         "inference_id",
         "event_id",
         "score",
     )
-
-
-def heard(sources: Sequence[str]) -> pl.Expr:
-    """Whether an opinion has a voice: without one it makes no reward, and spares no default."""
-    return pl.col("score").is_not_null() & pl.col("source").is_in(sources)
 
 
 def main(environ: Mapping[str, str]) -> int:

@@ -226,6 +226,28 @@ def test_feedback_within_the_wait_spares_the_default(loop: Loop) -> None:
     assert loop.rewards() == [(one, 0.0, 1, "feedback")]
 
 
+@pytest.mark.parametrize("first", [{"source": "stranger"}, {"source": "rule", "score": None}])
+def test_an_opinion_that_counts_for_nothing_spares_no_default(
+    loop: Loop, first: dict[str, Any]
+) -> None:
+    one = loop.complete()
+    key = {"caller": "c", "idempotency_key": "k"}
+    loop.say(one, **({"score": 1.0} | first | key))
+    loop.say(one, 1.0, source="person", **key)  # a retry: only the first of a key counts
+    loop.clock.advance(WAIT.total_seconds() + 1)
+    loop.rewarder.drain()
+    loop.rewarder.drain()
+    assert loop.rewards() == [(one, 0.5, 0, "default")]
+
+
+def test_a_key_counts_once_for_each_inference_whatever_is_read_together(loop: Loop) -> None:
+    one, two = loop.complete(), loop.complete()
+    for about in (one, two):
+        loop.say(about, 1.0, caller="c", idempotency_key="k")
+    loop.rewarder.drain()
+    assert sorted(r[0] for r in loop.rewards()) == sorted([one, two])
+
+
 def test_feedback_after_the_default_supersedes_it_and_is_late(loop: Loop) -> None:
     one = loop.complete()
     loop.clock.advance(2 * WAIT.total_seconds())
