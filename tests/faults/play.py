@@ -82,6 +82,8 @@ class Player:
                 time.sleep(step.pause_s)  # part of the schedule, nothing waits for it
                 self._do(step)
             self._settle()
+        except Exception as error:  # one schedule's surprise is its own failure, not the run's
+            self.played.verdict.wrong.append(f"could not be judged: {error!r}")
         finally:
             for actor in self._actors.values():
                 actor.end()

@@ -68,9 +68,9 @@ class Sender:
 
     def __init__(self, log: KafkaAddress) -> None:
         self._outbox = Outbox("sender", log, SystemClock())
-        self._outbox.open()
         self._sequence = 0
-        self._lost = False
+        self._lost = True
+        """True while it does not know what the log holds; opening the outbox tells."""
 
     def send(self, *events: Event) -> None:
         """All of `events` in one transaction, once, whatever happens to the broker meanwhile."""

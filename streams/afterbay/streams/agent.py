@@ -100,6 +100,7 @@ class Runner:
         self._settings = settings
         self._metrics = metrics or Metrics(agent.name)
         self._stop = threading.Event()
+        self._opened = False
         self._steps = self._metrics.counter("steps", "Steps that did work.")
         self._errors = self._metrics.counter("errors", "Errors, by type.", ("type",))
         self.state = State.STARTING
@@ -127,7 +128,7 @@ class Runner:
         return {"agent": self._agent.name, "state": self.state.value}
 
     def _live(self) -> None:
-        self._retrying(self._agent.open)
+        self._retrying(self._open)
         while not self._stop.is_set():
             if self._retrying(self._agent.step):
                 self._steps.inc()
@@ -135,10 +136,13 @@ class Runner:
                 self._stop.wait(self._settings.idle_s)
 
     def _end(self) -> None:
-        opened = self.state is not State.STARTING
         self._move(State.DRAINING)
-        if opened:
+        if self._opened:  # else its position is not known, and the next start takes it up
             self._agent.drain()
+
+    def _open(self) -> None:
+        self._agent.open()
+        self._opened = True
 
     def _retrying(self, call: Callable[[], bool | None]) -> bool:
         """Result of `call`, made again after errors that allow it, until told to stop."""
@@ -149,6 +153,7 @@ class Runner:
             except OutcomeUnknown as error:
                 self._note(error)
                 self._agent.close()
+                self._opened = False
                 call = self._reopened(call)
             except Retryable as error:
                 self._note(error)
@@ -164,8 +169,8 @@ class Runner:
         """`open`, then `call`: the output tells what the call of unknown outcome has done."""
 
         def again() -> bool | None:
-            self._agent.open()
-            return None if call == self._agent.open else call()
+            self._open()
+            return None if call == self._open else call()
 
         return again
 
