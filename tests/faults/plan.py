@@ -19,9 +19,8 @@ POINTS = {
     "bucketer": ("ledger.before_commit", "ledger.after_commit"),
 }
 """Fault points that each agent passes."""
-FAULTS = tuple(
-    (how, agent, p) for how in ("crash", "fail") for agent in POINTS for p in POINTS[agent]
-)
+HOW = ("crash", "fail", "freeze")
+FAULTS = tuple((how, agent, at) for how in HOW for agent, points in POINTS.items() for at in points)
 """Every fault there is; each schedule has one of them for certain, in turn."""
 _SHORT_WAIT_S, _LONG_WAIT_S = 0.7, 86_400.0
 
@@ -36,7 +35,7 @@ class Step:
     """Seconds to let pass before it."""
     slot: str = ""
     fault: str = ""
-    """For start: `crash:<point>:<n>`, `fail:<point>:<n>` or nothing."""
+    """For start: `crash:<point>:<n>`, `fail:` or `freeze:` likewise, or nothing."""
     events: int = 0
     """For send: inferences to send."""
 
@@ -91,7 +90,7 @@ class _Stage:
 
     def _fault(self, slot: str) -> str:
         agent = slot.partition("-")[0]
-        how = self.random.choice(("crash", "crash", "fail"))
+        how = self.random.choice(("crash", "crash", "fail", "freeze"))
         return f"{how}:{self.random.choice(POINTS[agent])}:{self.random.randint(1, 4)}"
 
 

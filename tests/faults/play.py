@@ -125,8 +125,6 @@ class Player:
                 self._ended.append(self._actors.pop(slot))
 
     def _settle(self) -> None:
-        for actor in self._actors.values():
-            actor.signal(signal.SIGCONT)
         self._sent.rest()
         defaults = self._plan.reward_wait_s < 60
         self._until("tables and rewards are complete", lambda: self._complete(defaults))
@@ -135,6 +133,11 @@ class Player:
         self._until("rewards are experience", lambda: oracle.derived_settled(self._lake, logged))
         self._stop("sink", "bucketer")
         self._judge(logged, defaults)
+
+    def _thaw(self) -> None:
+        """Let everybody go on who was stopped, or froze at a fault point."""
+        for actor in self._actors.values():
+            actor.signal(signal.SIGCONT)
 
     def _complete(self, defaults: bool) -> bool:
         sent = self._sent
@@ -153,6 +156,7 @@ class Player:
                 self.played.verdict.wrong.append(f"not at rest within {REST_S:g} s: {what}")
                 return
             self._collect()
+            self._thaw()
             for kind in kinds - {actor.kind for actor in self._actors.values()}:
                 self._start(f"{kind}-1")
             time.sleep(0.1)
@@ -163,8 +167,11 @@ class Player:
         ending = [actor for actor in self._actors.values() if actor.kind in kinds]
         for actor in ending:
             actor.signal(signal.SIGTERM)
+        deadline = time.monotonic() + REST_S
         for actor in ending:
-            if actor.wait(REST_S) is None:
+            while actor.wait(0.2) is None and time.monotonic() < deadline:
+                self._thaw()
+            if actor.exit_code is None:
                 self.played.verdict.wrong.append(f"{actor.slot} did not end on SIGTERM")
         self._collect()
 

@@ -11,28 +11,13 @@ import pytest
 
 from afterbay.lakehouse.prove import prove
 from afterbay.streams.kafka import KafkaAddress
-from tests.support.agents import Agents, wait_until
+from tests.support.agents import Agents, all_in, prove_once, wait_until
 from tests.support.events import Sender, inference, opinion
 
 
 @pytest.fixture
 def agents(tmp_path: Path, log: KafkaAddress) -> Agents:
     return Agents(tmp_path / "home", log)
-
-
-def all_in(agents: Agents, table: str, column: str, wanted: list[str]) -> None:
-    wait_until(
-        f"{len(wanted)} rows of {table}",
-        lambda: set(wanted) <= set(agents.column(table, column)),
-    )
-
-
-def prove_once(agents: Agents, table: str, column: str, wanted: list[str]) -> None:
-    """Each wanted id is in the table once, and `prove` finds nothing."""
-    assert sorted(agents.column(table, column)) == sorted(wanted)
-    proof = prove(agents.lake)
-    assert proof.differences == ()
-    assert proof.behind[table] == 0
 
 
 @pytest.mark.parametrize(

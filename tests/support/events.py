@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -68,6 +69,7 @@ class Sender:
 
     def __init__(self, log: KafkaAddress) -> None:
         self._outbox = Outbox("sender", log, SystemClock())
+        self._ring = uuid.uuid4().hex  # another sender's cursor says nothing about ours
         self._sequence = 0
         self._lost = True
         """True while it does not know what the log holds; opening the outbox tells."""
@@ -75,7 +77,7 @@ class Sender:
     def send(self, *events: Event) -> None:
         """All of `events` in one transaction, once, whatever happens to the broker meanwhile."""
         self._sequence += 1
-        cursor = Cursor(source="sender", ring_id="r", sequence=self._sequence)
+        cursor = Cursor(source="sender", ring_id=self._ring, sequence=self._sequence)
         wait_until("the events are sent", lambda: self._tried(events, cursor))
 
     def _tried(self, events: Sequence[Event], cursor: Cursor) -> bool:
@@ -84,7 +86,7 @@ class Sender:
             if self._lost:
                 found = self._outbox.open()
                 self._lost = False
-                if found is not None and found.sequence == cursor.sequence:
+                if found == cursor:
                     return True
             self._outbox.commit(events, cursor)
         except OutcomeUnknown:

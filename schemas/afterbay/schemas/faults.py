@@ -1,9 +1,9 @@
-"""Named fault points: places where a test kills the process, or raises, to see nothing is lost.
+"""Named fault points: where a test kills, fails or freezes the process to see nothing is lost.
 
 In:   `AFTERBAY_CRASH_AT=name` or `name:n` (the n-th time it is reached), read by the entry point,
-      `AFTERBAY_FAIL_AT`, the same for raising, and `AFTERBAY_CRASH_REPORT`, a file that gets the
-      name once it was hit
-Out:  SIGKILL to this very process at that place, or InjectedFault
+      `AFTERBAY_FAIL_AT` and `AFTERBAY_FREEZE_AT`, the same for raising and for standing still, and
+      `AFTERBAY_CRASH_REPORT`, a file that gets the name once it was hit
+Out:  SIGKILL to this very process at that place, InjectedFault, or SIGSTOP
 Never: does anything unless armed
 """
 
@@ -35,7 +35,7 @@ class _Countdown:
 
 
 class CrashPoints:
-    """Kills the process, or raises, the n-th time a named place is reached."""
+    """Kills or freezes the process, or raises, the n-th time a named place is reached."""
 
     def __init__(self) -> None:
         self.arm({})
@@ -44,6 +44,7 @@ class CrashPoints:
         """Take the places to die or fail at from the entry point's environment; else disarm."""
         self._crash = _Countdown(environ.get("AFTERBAY_CRASH_AT", ""))
         self._fail = _Countdown(environ.get("AFTERBAY_FAIL_AT", ""))
+        self._freeze = _Countdown(environ.get("AFTERBAY_FREEZE_AT", ""))
         report = environ.get("AFTERBAY_CRASH_REPORT")
         self._report = Path(report) if report else None
 
@@ -52,6 +53,9 @@ class CrashPoints:
         if self._crash.over(name):
             self._note(name)
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._freeze.over(name):
+            self._note(name)
+            os.kill(os.getpid(), signal.SIGSTOP)  # until somebody sends SIGCONT
         if self._fail.over(name):
             self._note(name)
             raise InjectedFault(f"a test asked for a failure at {name}")
