@@ -18,9 +18,10 @@ from afterbay.streams.outbox import Outbox
 from tests.support.agents import wait_until
 
 
-def inference(session: int) -> InferenceCompleted:
+def inference(session: int, **fields: Any) -> InferenceCompleted:
+    """One answer; `fields` replace what they name."""
     now = datetime.now(UTC)
-    return InferenceCompleted(
+    one = InferenceCompleted(
         event_id=ids.new_id(now),
         request_id=ids.new_id(now),
         attempt=1,
@@ -49,6 +50,7 @@ def inference(session: int) -> InferenceCompleted:
         completed_at=now,
         node_id="node-1",
     )
+    return msgspec.structs.replace(one, **fields)
 
 
 def opinion(inference_id: str, score: float | None, **fields: Any) -> FeedbackReceived:
