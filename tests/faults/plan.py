@@ -101,10 +101,9 @@ def draw(seed: int, number: int) -> Plan:
     how, agent, point = FAULTS[number % len(FAULTS)]
     featured = f"{agent}-{random.randint(1, 2)}"
     stage = _Stage(random, featured)
-    steps = [
-        stage.step("send"),
-        stage.step("start", featured, f"{how}:{point}:{random.randint(1, 2)}"),
-    ]
+    # the first commit of a rewarder or bucketer may be its last, so theirs is armed for that one
+    visit = random.randint(1, 3) if agent == "sink" else 1
+    steps = [stage.step("send"), stage.step("start", featured, f"{how}:{point}:{visit}")]
     others = [f"{name}-{random.randint(1, 2)}" for name in POINTS if name != agent]
     steps += [stage.step("start", slot) for slot in others]
     steps += [stage.next() for _ in range(random.randint(6, 12))]
