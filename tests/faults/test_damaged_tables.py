@@ -39,11 +39,15 @@ class Traffic:
         """Twenty more a burst, all the way into experience; then everything is stopped."""
         with self._agents.running(*AGENTS):
             for _ in range(bursts):
-                some = [inference(n) for n in range(20)]
-                self._sender.send(*some, *(opinion(event.event_id, 1.0) for event in some))
-                self.wanted += [event.event_id for event in some]
+                self.send()
                 for table, column in self.places():
                     all_in(self._agents, table, column, self.wanted)
+
+    def send(self) -> None:
+        """Twenty inferences and an opinion about each."""
+        some = [inference(n) for n in range(20)]
+        self._sender.send(*some, *(opinion(event.event_id, 1.0) for event in some))
+        self.wanted += [event.event_id for event in some]
 
     def check(self) -> None:
         """Each inference is in every table once."""
@@ -119,6 +123,9 @@ def test_a_torn_checkpoint_is_refused_by_name_and_removed_the_commits_tell_all(
 def test_a_missing_data_file_is_named_with_the_version_to_go_back_to(
     agents: Agents, traffic: Traffic
 ) -> None:
+    traffic.send()
+    with agents.running("sink"):  # the rewarder has still to read what will be missing
+        all_in(agents, "feedback", "inference_id", traffic.wanted)
     version = last_with_rows(agents, "feedback")
     commit = read_commit(agents.lake, "feedback", version)
     assert commit is not None
