@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties, WriterProperties
 from deltalake.exceptions import TableNotFoundError
 
-from afterbay.lakehouse.commits import COMMIT_FILE, LOG, Commit, TxnLog, read_commit
+from afterbay.lakehouse.commits import COMMIT_FILE, LOG, Commit, read_checkpoint, read_commit
 from afterbay.lakehouse.durable import sync_commits
 from afterbay.lakehouse.lake import Lake
 from afterbay.schemas.codec import newest
@@ -132,7 +132,7 @@ def open(lake: Lake, name: str, version: int | None = None) -> DeltaTable:  # no
 
 def _unreadable(lake: Lake, name: str, error: Exception) -> Unavailable:
     """What an error of delta-rs means: BadState is raised for a torn log, the one to explain."""
-    TxnLog(lake, name).advance(newest_commit(lake, name))
+    read_checkpoint(lake, name, newest_commit(lake, name))
     return Unavailable(
         f"table {name} cannot be opened ({type(error).__name__}); check that its store answers"
     )
