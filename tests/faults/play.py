@@ -2,7 +2,7 @@
 
 In:   a plan, the broker's address, a home to copy
 Out:  `Played`: what was done, which faults were hit, the verdict
-Never: takes another end than SIGTERM's 0, the fence's 3 or a death it caused for a good one
+Never: takes an end for a good one but SIGTERM's, the fence's 3 and one that it caused itself
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from afterbay.lakehouse.lake import Lake as OurLake
 from afterbay.lakehouse.prove import prove
 from afterbay.schemas.topics import TOPICS
-from afterbay.streams.agent import EXIT_FENCED, EXIT_OK
+from afterbay.streams.agent import EXIT_FAILED, EXIT_FENCED, EXIT_OK
 from afterbay.streams.kafka import KafkaAddress
 from tests.faults import oracle
 from tests.faults.actors import Actor
@@ -198,7 +198,9 @@ class Player:
         code = actor.exit_code
         died = code == -signal.SIGKILL and (actor.asked or (how == "crash" and actor.was_hit))
         fenced = code == EXIT_FENCED and actor.kind != "sink"
-        ended = actor.asked and code in (EXIT_OK, -signal.SIGTERM)
+        # an exception that meets it while it drains: it says that it did not finish
+        unfinished = code == EXIT_FAILED and how == "fail" and actor.was_hit
+        ended = actor.asked and (code in (EXIT_OK, -signal.SIGTERM) or unfinished)
         self.played.verdict.check(
             died or fenced or ended,
             f"{actor.slot} ended with {code}: {actor.hit.with_suffix('.log')}",
