@@ -11,10 +11,12 @@ TOOLS ?=
 HELDOUT ?=
 SEED ?= 1
 NAME ?= loop
+SCHEDULES ?= 40
+RESUME ?=
 FOLDERS := platform schemas streams lakehouse trainers dsa dagster_defs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo accept up down test lint unit integration packaging bench lock clean
+.PHONY: help setup demo accept up down test lint unit integration faults packaging bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,7 +43,7 @@ up: $(READY) ## start everything and stay; Ctrl-C stops it
 down: $(READY) ## stop what `afterbay up --detach` started
 	$(BIN)/afterbay down
 
-test: lint unit integration packaging ## all checks, as CI runs them
+test: lint unit integration faults packaging ## all checks, as CI runs them
 
 lint: $(READY) ## style, types and import contracts
 	$(BIN)/ruff check .
@@ -54,6 +56,10 @@ unit: $(READY) ## tests without a broker
 
 integration: $(READY) ## tests on a real Kafka that they start themselves
 	$(BIN)/pytest -q tests/integration
+
+faults: $(READY) ## kills, freezes, torn files, then random schedules (SCHEDULES=40 SEED=1 RESUME=1)
+	$(if $(RESUME),,$(BIN)/pytest -q tests/faults)
+	$(BIN)/python -m tests.faults --schedules $(SCHEDULES) --seed $(SEED) $(if $(RESUME),--resume)
 
 packaging: $(READY) ## layout, lock, and one slim install per deployable
 	$(BIN)/pytest -q tests/packaging

@@ -5,96 +5,19 @@ Each test asserts that the agent really died at the named place before it is sta
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from afterbay.lakehouse.prove import prove
-from afterbay.schemas import ids
-from afterbay.schemas.clock import SystemClock
-from afterbay.schemas.events import Cursor, Event, FeedbackReceived, InferenceCompleted, Sampling
 from afterbay.streams.kafka import KafkaAddress
-from afterbay.streams.outbox import Outbox
-from tests.support.agents import Agents, wait_until
-
-
-def inference(session: int) -> InferenceCompleted:
-    now = datetime.now(UTC)
-    return InferenceCompleted(
-        event_id=ids.new_id(now),
-        request_id=ids.new_id(now),
-        attempt=1,
-        session_id=f"s_{session}",
-        turn=1,
-        subject="p_1",
-        policy="bank-agent",
-        arm="current",
-        arm_probability=1.0,
-        snapshot_id="s1",
-        digest="d1",
-        model="bank-agent",
-        tokenizer="t",
-        prompt="hello",
-        response="card_block",
-        prompt_ids=(1, 2),
-        response_ids=(3,),
-        response_logprobs=(-0.5,),
-        loss_mask=(1,),
-        trainable=True,
-        altered=False,
-        sampling=Sampling(temperature=1, top_p=1, top_k=0, min_p=0, logprobs_mode="processed"),
-        finish_reason="stop",
-        dispatched_at=now,
-        started_at=now,
-        completed_at=now,
-        node_id="node-1",
-    )
-
-
-def opinion(inference_id: str, score: float) -> FeedbackReceived:
-    return FeedbackReceived(
-        event_id=ids.new_id(datetime.now(UTC)),
-        inference_id=inference_id,
-        caller="k1",
-        source="person",
-        rater="r_1",
-        score=score,
-    )
-
-
-class Sender:
-    """Stands in for the flusher: the same outbox, another source."""
-
-    def __init__(self, log: KafkaAddress) -> None:
-        self._outbox = Outbox("sender", log, SystemClock())
-        self._outbox.open()
-        self._sequence = 0
-
-    def send(self, *events: Event) -> None:
-        self._sequence += 1
-        cursor = Cursor(source="sender", ring_id="r", sequence=self._sequence)
-        self._outbox.commit(events, cursor)
+from tests.support.agents import Agents, all_in, prove_once, wait_until
+from tests.support.events import Sender, inference, opinion
 
 
 @pytest.fixture
 def agents(tmp_path: Path, log: KafkaAddress) -> Agents:
     return Agents(tmp_path / "home", log)
-
-
-def all_in(agents: Agents, table: str, column: str, wanted: list[str]) -> None:
-    wait_until(
-        f"{len(wanted)} rows of {table}",
-        lambda: set(wanted) <= set(agents.column(table, column)),
-    )
-
-
-def prove_once(agents: Agents, table: str, column: str, wanted: list[str]) -> None:
-    """Each wanted id is in the table once, and `prove` finds nothing."""
-    assert sorted(agents.column(table, column)) == sorted(wanted)
-    proof = prove(agents.lake)
-    assert proof.differences == ()
-    assert proof.behind[table] == 0
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from afterbay.schemas.topics import ARCHIVE_TABLE
 from afterbay.streams.admin import EndOffsets
 from afterbay.streams.agent import EXIT_STATE
 from afterbay.streams.kafka import KafkaAddress
-from tests.integration.test_exactly_once import Sender, all_in, inference
-from tests.support.agents import PATIENCE_S, Agents, wait_until
+from tests.support.agents import PATIENCE_S, Agents, all_in, wait_until
+from tests.support.events import Sender, inference
 
 TOPIC = "inference.completed.v2"
 

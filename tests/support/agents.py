@@ -15,6 +15,7 @@ from pathlib import Path
 
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.lake import Lake
+from afterbay.lakehouse.prove import prove
 from afterbay.streams.kafka import KafkaAddress
 from afterbay.streams.keys import ensure_keys
 
@@ -95,8 +96,17 @@ class Agents:
             assert set(codes.values()) <= {0}, codes
         finally:
             for process in started.values():
-                process.kill()
-                process.wait()
+                end(process)
+
+    @contextmanager
+    def armed(self, name: str, fault: str, at: str) -> Iterator[subprocess.Popen[bytes]]:
+        """An agent with CRASH, FAIL or FREEZE at a place; its faults are in `hits`."""
+        extra = {f"AFTERBAY_{fault}_AT": at, "AFTERBAY_CRASH_REPORT": str(self.home / "crash")}
+        process = self.start(name, **extra)
+        try:
+            yield process
+        finally:
+            end(process)
 
     @staticmethod
     def _listens(pid: int) -> bool:
@@ -111,8 +121,7 @@ class Agents:
         try:
             code = process.wait(PATIENCE_S)
         finally:
-            process.kill()
-            process.wait()
+            end(process)
         assert code == -signal.SIGKILL, f"{name} ended with {code} instead"
         assert self.hits[-1] == crash_at.partition(":")[0]
 
@@ -121,3 +130,25 @@ class Agents:
         found = tables.open(self.lake, table).to_pyarrow_table(columns=[name])
         values: list[str] = found.column(name).to_pylist()
         return values
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill it, whatever it does."""
+    process.kill()
+    process.wait()
+
+
+def all_in(agents: Agents, table: str, column: str, wanted: list[str]) -> None:
+    """Wait until every wanted id is in the table."""
+    wait_until(
+        f"{len(wanted)} rows of {table}",
+        lambda: set(wanted) <= set(agents.column(table, column)),
+    )
+
+
+def prove_once(agents: Agents, table: str, column: str, wanted: list[str]) -> None:
+    """Each wanted id is in the table once, and `prove` finds nothing."""
+    assert sorted(agents.column(table, column)) == sorted(wanted)
+    proof = prove(agents.lake)
+    assert proof.differences == ()
+    assert proof.behind[table] == 0

@@ -126,7 +126,7 @@ class TxnLog:
         return True
 
     def _reload(self, to: int) -> None:
-        start, self._txns = _checkpointed(self._lake, self._table, to)
+        start, self._txns = read_checkpoint(self._lake, self._table, to)
         self.version = start
         self.metadata_changed = True
         if not self._apply(start + 1, to):
@@ -136,8 +136,11 @@ class TxnLog:
             )
 
 
-def _checkpointed(lake: Lake, table: str, to: int) -> tuple[int, dict[str, int]]:
-    """Version and txns of the newest checkpoint at or below `to`; (-1, {}) if there is none."""
+def read_checkpoint(lake: Lake, table: str, to: int) -> tuple[int, dict[str, int]]:
+    """Version and txns of the newest checkpoint at or below `to`; (-1, {}) if there is none.
+
+    BadState if it is torn.
+    """
     parts: dict[int, list[str]] = {}
     for name in lake.list(table, LOG):
         found = _CHECKPOINT.fullmatch(name)

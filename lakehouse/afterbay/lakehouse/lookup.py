@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.lake import Lake
+from afterbay.lakehouse.repair import reading
 from afterbay.schemas.ids import date_label
 
 
@@ -31,7 +32,8 @@ def rows_by_id(
     dataset = handle.to_pyarrow_dataset()
     if len(wanted) == 0:
         return dataset.schema.empty_table().select(list(columns))
-    return dataset.to_table(columns=list(columns), filter=_among(id_column(table), wanted))
+    with reading(lake, table):
+        return dataset.to_table(columns=list(columns), filter=_among(id_column(table), wanted))
 
 
 def _among(column: str, wanted: pa.Array) -> ds.Expression:

@@ -25,6 +25,11 @@ Positions = Mapping[SourcePartition, int]
 """Next offset to read, by partition."""
 
 
+def further(one: Positions, other: Positions) -> dict[SourcePartition, int]:
+    """The larger offset of each partition: a table that was restored stands back for a while."""
+    return {place: max(one.get(place, 0), other.get(place, 0)) for place in {**one, **other}}
+
+
 def parse_txn_id(text: str, pipeline: str) -> SourcePartition | None:
     """The partition that a txn app id of `pipeline` names; None for somebody else's."""
     prefix = f"afterbay/{pipeline}/"

@@ -18,6 +18,7 @@ from afterbay.lakehouse import tables
 from afterbay.lakehouse.commits import TxnLog
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import parse_txn_id
+from afterbay.lakehouse.repair import reading
 from afterbay.schemas.topics import EXPERIENCE_TABLE
 
 PLACE = ("_topic", "_topic_id", "_partition")
@@ -48,6 +49,7 @@ class Difference:
 class Pinned:
     """One table at one version. Made by `pin`, read by the parts of `prove`."""
 
+    lake: Lake
     name: str
     handle: DeltaTable
     positions: pl.DataFrame
@@ -55,7 +57,9 @@ class Pinned:
 
     def rows(self, columns: Sequence[str], where: ds.Expression | None = None) -> pl.DataFrame:
         """The asked columns of every row, in the table's order of files."""
-        found = self.handle.to_pyarrow_dataset().to_table(columns=list(columns), filter=where)
+        whole = self.handle.to_pyarrow_dataset()
+        with reading(self.lake, self.name):
+            found = whole.to_table(columns=list(columns), filter=where)
         return pl.DataFrame(pl.from_arrow(found))
 
     def placed(self, columns: Sequence[str]) -> pl.DataFrame:
@@ -72,7 +76,7 @@ def pin(lake: Lake, name: str) -> Pinned:
     rows = [(p.topic, p.topic_id, p.partition, v) for p, v in named.items() if p is not None]
     types = {"_topic": pl.String, "_topic_id": pl.String, "_partition": pl.Int32, "_next": pl.Int64}
     frame = pl.DataFrame(rows, schema=types, orient="row")
-    return Pinned(name, handle, with_source(frame))
+    return Pinned(lake, name, handle, with_source(frame))
 
 
 def with_source(frame: pl.DataFrame, prefix: str = "_") -> pl.DataFrame:

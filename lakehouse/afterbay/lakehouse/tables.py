@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties, WriterProperties
 from deltalake.exceptions import TableNotFoundError
 
-from afterbay.lakehouse.commits import COMMIT_FILE, LOG, Commit, read_commit
+from afterbay.lakehouse.commits import COMMIT_FILE, LOG, Commit, read_checkpoint, read_commit
 from afterbay.lakehouse.durable import sync_commits
 from afterbay.lakehouse.lake import Lake
 from afterbay.schemas.codec import newest
@@ -123,14 +123,19 @@ def open(lake: Lake, name: str, version: int | None = None) -> DeltaTable:  # no
         raise BadState(
             f"table {name} is not there; start `afterbay up` once, it makes every table"
         ) from None
-    except Exception as error:  # delta-rs raises many kinds; a torn commit is the one to explain
-        newest_commit(lake, name)
-        raise Unavailable(
-            f"table {name} cannot be opened ({type(error).__name__}); check that its store answers"
-        ) from error
+    except Exception as error:  # delta-rs raises many kinds
+        raise _unreadable(lake, name, error) from error
     read_commit(lake, name, table.version())
     check_configuration(name, table)
     return table
+
+
+def _unreadable(lake: Lake, name: str, error: Exception) -> Unavailable:
+    """What an error of delta-rs means: BadState is raised for a torn log, the one to explain."""
+    read_checkpoint(lake, name, newest_commit(lake, name))
+    return Unavailable(
+        f"table {name} cannot be opened ({type(error).__name__}); check that its store answers"
+    )
 
 
 def refresh(lake: Lake, name: str, table: DeltaTable) -> None:
@@ -254,15 +259,18 @@ def _configuration(table: str) -> dict[str, str | None]:
 
 def _ensure_one(lake: Lake, table: str) -> None:
     schema = arrow_schema(table)
-    created = DeltaTable.create(
-        lake.uri(table),
-        schema,
-        mode="ignore",
-        partition_by=list(partition_columns(table)),
-        configuration=_configuration(table),
-        storage_options=lake.options,
-        post_commithook_properties=NO_HOOKS,
-    )
+    try:
+        created = DeltaTable.create(
+            lake.uri(table),
+            schema,
+            mode="ignore",
+            partition_by=list(partition_columns(table)),
+            configuration=_configuration(table),
+            storage_options=lake.options,
+            post_commithook_properties=NO_HOOKS,
+        )
+    except Exception as error:  # as in `open`
+        raise _unreadable(lake, table, error) from error
     before = created.version()
     _add_columns(table, created, schema)
     commits = (read_commit(lake, table, v) for v in range(before, created.version() + 1))

@@ -19,6 +19,7 @@ from afterbay.lakehouse.files import DataFile, data_files, dataset
 from afterbay.lakehouse.handle import TableHandle
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import Positions, SourcePartition, parse_txn_id
+from afterbay.lakehouse.repair import reading
 
 _KEYS = ("_topic", "_topic_id", "_partition")
 _PLACE = (*_KEYS, "_offset")
@@ -91,7 +92,8 @@ class OffsetReader:
         return _past(rows, self._after, reached).select(self._columns)
 
     def _file_rows(self, file: DataFile, names: list[str]) -> pa.Table:
-        rows = dataset(self._lake, self._table, [file]).to_table(columns=names)
+        with reading(self._lake, self._table):
+            rows = dataset(self._lake, self._table, [file]).to_table(columns=names)
         if file.path not in self._ends:
             spans = rows.group_by(list(_KEYS)).aggregate([("_offset", "max")]).to_pylist()
             self._ends[file.path] = {

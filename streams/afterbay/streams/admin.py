@@ -66,6 +66,28 @@ def partitions_of(
     )
 
 
+class TopicIds:
+    """Ids of topics as they are now, over one connection: was one made again under its name?"""
+
+    def __init__(self, address: KafkaAddress) -> None:
+        self._address = address
+        self._admin = _admin(address)
+
+    def __call__(self, topics: Iterable[str]) -> dict[str, str]:
+        """Kafka's id of each topic, by logical name; one that is not there is left out."""
+        names = {self._address.topic(name): name for name in topics}
+        asked = TopicCollection(list(names))
+        futures = self._admin.describe_topics(asked, request_timeout=_TIMEOUT_S)
+        found: dict[str, str] = {}
+        for physical, future in futures.items():
+            try:
+                found[names[physical]] = _id(future.result())
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise raised(error, f"describing topic {names[physical]}") from None
+        return found
+
+
 class EndOffsets:
     """End offsets of a few topics, over one connection. Cheap enough to ask every second."""
 

@@ -11,8 +11,10 @@ Never: reads the environment; busy-waits; loses an error
 from __future__ import annotations
 
 import logging
+import os
+import select
 import signal
-import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,6 +92,34 @@ class AgentSettings:
     backoff_max_s: float = 5.0
 
 
+class StopFlag:
+    """Set by a signal handler, waited for by the very thread that the handler interrupts.
+
+    An Event deadlocks there: `set` takes the lock that the interrupted `wait` may hold. A pipe has
+    none.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._read, self._write = os.pipe()
+        weakref.finalize(self, os.closerange, self._read, self._read + 1)
+        weakref.finalize(self, os.closerange, self._write, self._write + 1)
+
+    def set(self) -> None:
+        """From any thread or signal handler."""
+        if not self._set:
+            self._set = True
+            os.write(self._write, b"!")
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._set
+
+    def wait(self, seconds: float) -> None:
+        """Return when it is set, after `seconds` at the latest."""
+        select.select([self._read], [], [], seconds)
+
+
 class Runner:
     """One agent's life. `stop` may be called from any thread or signal handler."""
 
@@ -99,7 +129,8 @@ class Runner:
         self._agent = agent
         self._settings = settings
         self._metrics = metrics or Metrics(agent.name)
-        self._stop = threading.Event()
+        self._stop = StopFlag()
+        self._opened = False
         self._steps = self._metrics.counter("steps", "Steps that did work.")
         self._errors = self._metrics.counter("errors", "Errors, by type.", ("type",))
         self.state = State.STARTING
@@ -127,7 +158,7 @@ class Runner:
         return {"agent": self._agent.name, "state": self.state.value}
 
     def _live(self) -> None:
-        self._retrying(self._agent.open)
+        self._retrying(self._open)
         while not self._stop.is_set():
             if self._retrying(self._agent.step):
                 self._steps.inc()
@@ -135,10 +166,13 @@ class Runner:
                 self._stop.wait(self._settings.idle_s)
 
     def _end(self) -> None:
-        opened = self.state is not State.STARTING
         self._move(State.DRAINING)
-        if opened:
+        if self._opened:  # else its position is not known, and the next start takes it up
             self._agent.drain()
+
+    def _open(self) -> None:
+        self._agent.open()
+        self._opened = True
 
     def _retrying(self, call: Callable[[], bool | None]) -> bool:
         """Result of `call`, made again after errors that allow it, until told to stop."""
@@ -149,6 +183,7 @@ class Runner:
             except OutcomeUnknown as error:
                 self._note(error)
                 self._agent.close()
+                self._opened = False
                 call = self._reopened(call)
             except Retryable as error:
                 self._note(error)
@@ -164,8 +199,8 @@ class Runner:
         """`open`, then `call`: the output tells what the call of unknown outcome has done."""
 
         def again() -> bool | None:
-            self._agent.open()
-            return None if call == self._agent.open else call()
+            self._open()
+            return None if call == self._open else call()
 
         return again
 

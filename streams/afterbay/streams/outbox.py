@@ -69,11 +69,10 @@ class Outbox:
         try:
             producer.begin_transaction()
             self._send(producer, messages)
-        except KafkaException as error:
-            raise self._abort(producer, error.args[0]) from None
-        crash_points.reach("outbox.produced")
+            crash_points.reach("outbox.produced")
+        except Exception as error:  # whatever it was, no transaction may stay open
+            raise self._abort(producer, _kafka_error(error)) from error
         self._finish(producer)
-        crash_points.reach("outbox.committed")
 
     def close(self) -> None:
         """Let go of the producer; the cursor stays where the last commit put it."""
@@ -115,6 +114,7 @@ class Outbox:
         while True:
             try:
                 producer.commit_transaction(max(0.1, deadline - self._clock.monotonic()))
+                crash_points.reach("outbox.committed")
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
                 if error.txn_requires_abort():
@@ -122,6 +122,8 @@ class Outbox:
                 if error.retriable() and self._clock.monotonic() < deadline:
                     continue
                 raise self._unknown(error) from None
+            except Exception as exception:  # only the cursor knows whether the events are out
+                raise self._unknown(_kafka_error(exception)) from exception
             else:
                 return
 
@@ -148,6 +150,14 @@ class Outbox:
             f"outbox {self.source}: Kafka says {error.name()} at the end of a transaction; "
             "open() again and compare its cursor: it tells whether the events are out"
         )
+
+
+def _kafka_error(error: Exception) -> KafkaError:
+    """Kafka's part of an exception; one that is not Kafka's is a plain failure."""
+    if isinstance(error, KafkaException) and error.args:
+        found: KafkaError = error.args[0]
+        return found
+    return KafkaError(KafkaError._FAIL)
 
 
 def committed_cursor(address: KafkaAddress, source: str, clock: Clock) -> Cursor | None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from afterbay.dsa.rewards import SourceMean
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.lookup import rows_by_id
-from afterbay.lakehouse.positions import Positions, SourcePartition
+from afterbay.lakehouse.positions import Positions, SourcePartition, further
 from afterbay.lakehouse.watermarks import Batch, OffsetReader
 from afterbay.schemas import ids
 from afterbay.schemas.clock import Clock, SystemClock
@@ -101,7 +101,7 @@ class Rewarder:
         if due is not None:
             unrated = self._without_feedback(due.inference_ids, batch.version)
             self._commit(self._defaults(unrated), self._after, due.positions)
-            self._sweep.resume(due.positions)
+            self._sweep.advance(due)
         return new.num_rows > 0 or due is not None
 
     def drain(self) -> None:
@@ -178,8 +178,9 @@ class Rewarder:
 
     def _without_feedback(self, inferences: pa.Array, version: int) -> list[str]:
         rows = rows_by_id(self._lake, "feedback", inferences, FEEDBACK_COLUMNS, version)
-        seen = pl.DataFrame(pl.from_arrow(below(rows, self._after)))
-        rated = set(seen.filter(pl.col("score").is_not_null())["inference_id"])
+        # the very opinions a reward is made of: one that counts for nothing spares no default
+        opinions = distinct_opinions(below(rows, self._after), self._function.sources)
+        rated = set(opinions["inference_id"])
         return [text for text in inferences.to_pylist() if text not in rated]
 
     def _defaults(self, inferences: Sequence[str]) -> list[RewardAssigned]:
@@ -212,7 +213,7 @@ def first_rows(
     """At most `limit` rows of a batch in order of arrival, and the positions past just these."""
     rows = pl.DataFrame(pl.from_arrow(batch.rows))
     if rows.height <= limit:
-        return batch.rows, {**after, **batch.next}
+        return batch.rows, further(after, batch.next)
     taken = rows.sort(_ARRIVED).head(limit)
     ends = taken.group_by("_topic", "_topic_id", "_partition").agg(pl.col("_offset").max() + 1)
     moved = {SourcePartition(t, i, p): offset for t, i, p, offset in ends.iter_rows()}
@@ -234,7 +235,7 @@ def below(rows: pa.Table, positions: Positions) -> pa.Table:
 
 
 def distinct_opinions(rows: pa.Table, sources: Sequence[str]) -> pl.DataFrame:
-    """Scored feedback, each once: lowest offset of an event id, and of a (caller, key).
+    """Scored feedback, each once: lowest offset of an id, and of an inference's (caller, key).
 
     Columns `group` (0.. in order of inference id), `voice` (index in `sources`), `inference_id`,
     `event_id`, `score`; in offset order within a group. Sources not listed have no voice.
@@ -243,7 +244,9 @@ def distinct_opinions(rows: pa.Table, sources: Sequence[str]) -> pl.DataFrame:
     frame = pl.DataFrame(pl.from_arrow(rows)).sort(_ARRIVED)
     frame = frame.unique("event_id", keep="first", maintain_order=True)
     key = pl.coalesce("idempotency_key", "event_id")
-    frame = frame.unique(["caller", key.alias("key")], keep="first", maintain_order=True)
+    # within its inference: else the batch an opinion happens to be read in would decide about it
+    retried = ["inference_id", "caller", key.alias("key")]
+    frame = frame.unique(retried, keep="first", maintain_order=True)
     heard = pl.col("score").is_not_null() & pl.col("source").is_in(sources)
     return frame.filter(heard).select(
         (pl.col("inference_id").rank("dense").cast(pl.Int64) - 1).alias("group"),

@@ -30,6 +30,8 @@ class StreamSettings:
     """AFTERBAY_FLUSH_S: seconds between two commits of the sink."""
     flush_bytes: int = 64 * 1024 * 1024
     """AFTERBAY_FLUSH_BYTES: bytes of messages that make the sink commit earlier."""
+    session_s: float = 10.0
+    """AFTERBAY_SESSION_S: a sink silent for so long loses its partitions to the others."""
     gap_s: float = 30.0
     """AFTERBAY_GAP_S: how long a partition is quiet before its skipped offsets are recorded."""
     poll_s: float = 1.0
@@ -52,6 +54,7 @@ class StreamSettings:
             ),
             flush_s=number(environ, "AFTERBAY_FLUSH_S", 10, 0.05, 3_600),
             flush_bytes=whole(environ, "AFTERBAY_FLUSH_BYTES", 64 * 1024 * 1024, 1, 2**31),
+            session_s=number(environ, "AFTERBAY_SESSION_S", 10, 1, 300),
             gap_s=number(environ, "AFTERBAY_GAP_S", 30, 0.1, 3_600),
             poll_s=number(environ, "AFTERBAY_POLL_S", 1, 0.01, 3_600),
             reward_wait=timedelta(

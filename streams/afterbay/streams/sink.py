@@ -29,10 +29,10 @@ from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas.clock import Clock, SystemClock
 from afterbay.schemas.errors import AfterbayError, OffsetGap, OutcomeUnknown, Retryable
 from afterbay.schemas.topics import ARCHIVE_TABLE, DEADLETTER_TABLE, TABLES
-from afterbay.streams.admin import partitions_of
+from afterbay.streams.admin import TopicIds, partitions_of
 from afterbay.streams.agent import log_to_stderr, run
 from afterbay.streams.flush import PIPELINE, Held, Share, Writer, begin, tables_written
-from afterbay.streams.kafka import KafkaAddress, as_ours, consumer_config, raised
+from afterbay.streams.kafka import ClientConfig, KafkaAddress, as_ours, consumer_config, raised
 from afterbay.streams.keys.sealer import Sealer
 from afterbay.streams.keys.store import KeyStore
 from afterbay.streams.keys.vault import VaultPublic
@@ -67,6 +67,7 @@ class Sink:
         self._writer = writer
         self._clock = clock
         self._settings = settings
+        self._topic_ids = TopicIds(address)
         self._held: dict[tuple[str, int], Held] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sink-writer")
         self._flight: Future[frozenset[SourcePartition]] | None = None
@@ -82,9 +83,7 @@ class Sink:
         self.close()
         tables.ensure(self._lake)
         self._writer.renew()
-        self._consumer = Consumer(
-            {**consumer_config(self._address, PIPELINE), "session.timeout.ms": 10_000}
-        )
+        self._consumer = Consumer(member_config(self._address, self._settings.session_s))
         names = [self._address.topic(name) for name in TABLES]
         self._consumer.subscribe(
             names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -157,7 +156,20 @@ class Sink:
             shares = (held.share(now, gap_s, stopping=stopping) for held in self._held.values())
             self._sent = [share for share in shares if share is not None]
         if self._sent:
-            self._flight = self._pool.submit(self._writer.write, tuple(self._sent))
+            self._flight = self._pool.submit(self._write, tuple(self._sent))
+
+    def _write(self, shares: tuple[Share, ...]) -> frozenset[SourcePartition]:
+        """One flush, in the writer's thread."""
+        # asked after all of it was read, and ids never come again: still the same, so it was then
+        now = self._topic_ids({share.held.source.topic for share in shares})
+        sources = (share.held.source for share in shares)
+        again = sorted({s.topic for s in sources if now.get(s.topic, s.topic_id) != s.topic_id})
+        if again:
+            raise OutcomeUnknown(
+                f"sink: {', '.join(again)} was deleted and made again; what the old one held and "
+                "no table has is gone with it, the new one is read from its start"
+            )
+        return self._writer.write(shares)
 
     def _land(self, within_s: float | None = None) -> None:
         """Wait for the flush in flight. After Retryable its shares stay, to be written again."""
@@ -267,6 +279,16 @@ class Sink:
     def _lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         lost = [self._held.pop((place.topic, place.partition), None) for place in places]
         self._sent = [share for share in self._sent if share.held not in lost]
+
+
+def member_config(address: KafkaAddress, session_s: float) -> ClientConfig:
+    """A consumer that loses its partitions after `session_s` of silence."""
+    session_ms = int(session_s * 1_000)
+    return consumer_config(address, PIPELINE) | {
+        "session.timeout.ms": session_ms,
+        # several a session, so that one late heartbeat moves nothing
+        "heartbeat.interval.ms": min(3_000, session_ms // 4),
+    }
 
 
 def arrived(message: KafkaMessage) -> Message:

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from afterbay.lakehouse.lake import Lake
-from afterbay.lakehouse.positions import Positions, SourcePartition
+from afterbay.lakehouse.positions import Positions, SourcePartition, further
 from afterbay.lakehouse.watermarks import OffsetReader
 from afterbay.schemas.clock import EPOCH, Clock
 
@@ -60,10 +60,16 @@ class DefaultSweep:
         """Next inference offset to sweep, by partition."""
 
     def resume(self, positions: dict[SourcePartition, int]) -> None:
-        """Stand at `positions`: everything before them was dealt with."""
-        self.positions = dict(positions)
-        if self._waiting is None:
-            self._read = dict(positions)
+        """Stand at `positions`, from a start or an unknown outcome; what waits is read anew."""
+        self.positions, self._read = dict(positions), dict(positions)
+        self._waiting = None
+
+    def advance(self, due: Due) -> None:
+        """Stand past `due`, whose inferences were dealt with."""
+        self.positions = dict(due.positions)
+        if self._waiting is not None:
+            done = pl.DataFrame({"event_id": due.inference_ids})
+            self._waiting = self._waiting.join(done, on="event_id", how="anti")
 
     def observe(self, new: pa.Table, positions: Positions) -> None:
         """Note that feedback up to `positions`, `new` rows among it, was rewarded."""
@@ -80,7 +86,10 @@ class DefaultSweep:
                 self._newest[place] = asked_at if reached else self._newest.get(place, EPOCH)
 
     def due(self, limit: int) -> Due | None:
-        """The next inferences whose wait is over, at most `limit`; None if there are none."""
+        """The next inferences whose wait is over, at most `limit`; None if there are none.
+
+        The same ones again until `advance`: what failed to be produced is still due.
+        """
         if not self._newest:
             return None
         self._take_new()
@@ -89,13 +98,12 @@ class DefaultSweep:
             return None
         ends = over.group_by(_PLACE).agg(pl.col("_offset").max() + 1)
         moved = {SourcePartition(t, i, p): offset for t, i, p, offset in ends.iter_rows()}
-        self._waiting = self._waiting.join(over, on=[*_PLACE, "_offset"], how="anti")
         return Due(over["event_id"].to_arrow(), {**self.positions, **moved})
 
     def _take_new(self) -> None:
         batch = self._reader.read(self._read)
         rows = pl.DataFrame(pl.from_arrow(batch.rows)).select(_COLUMNS)
-        self._read = {**self._read, **batch.next}
+        self._read = further(self._read, batch.next)
         kept = rows if self._waiting is None else pl.concat([self._waiting, rows])
         self._waiting = kept.sort([*_PLACE, "_offset"])
 

@@ -45,7 +45,17 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
     shown = run("--help").stdout
-    for command in ("up", "down", "status", "query", "replay", "prove", "policy", "apikey"):
+    for command in (
+        "up",
+        "down",
+        "status",
+        "query",
+        "replay",
+        "prove",
+        "restore",
+        "policy",
+        "apikey",
+    ):
         assert command in shown
 
 
@@ -107,6 +117,18 @@ def test_prove_exits_with_1_and_names_the_table_when_a_row_is_gone(tmp_path: Pat
     result = run("prove", "--home", str(tmp_path))
     assert result.exit_code == 1
     assert "feedback: 1 missing" in result.stdout
+
+
+def test_restore_takes_rows_and_positions_back_so_that_nothing_counts_as_missing(
+    tmp_path: Path,
+) -> None:
+    whole = filled(Lake(str(tmp_path / "lake")))
+    newest = tables.open(whole.lake, "loaded").version()
+    result = run("restore", "loaded", "0", "--home", str(tmp_path))
+    assert f"table loaded is at version {newest + 1}, which is version 0 again" in result.stdout
+    proof = json.loads(run("prove", "loaded", "--home", str(tmp_path), "--json").stdout)
+    assert (proof["ok"], proof["counts"]["loaded"]) == (True, 0)
+    assert proof["behind"]["loaded"] == len(whole.rows["loaded"])
 
 
 def test_status_of_a_home_at_rest_shows_tables_and_says_what_is_away(home: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,10 +19,10 @@ for turn in range(3):
 """
 
 
-def run(tmp_path: Path, at: str | None) -> subprocess.CompletedProcess[str]:
-    environ = {"AFTERBAY_CRASH_REPORT": str(tmp_path / "hits")}
+def run(tmp_path: Path, at: str | None, kind: str = "CRASH") -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "AFTERBAY_CRASH_REPORT": str(tmp_path / "hits")}
     if at:
-        environ["AFTERBAY_CRASH_AT"] = at
+        environ[f"AFTERBAY_{kind}_AT"] = at
     return subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, check=False
     )
@@ -31,6 +32,14 @@ def test_it_dies_the_nth_time_and_reports_the_hit(tmp_path: Path) -> None:
     done = run(tmp_path, "here:2")
     assert done.returncode == -signal.SIGKILL
     assert done.stdout.split() == ["0", "1"]
+    assert (tmp_path / "hits").read_text() == "here\n"
+
+
+def test_it_raises_the_nth_time_and_reports_the_hit(tmp_path: Path) -> None:
+    done = run(tmp_path, "here:2", "FAIL")
+    assert done.returncode == 1
+    assert done.stdout.split() == ["0", "1"]
+    assert "InjectedFault: a test asked for a failure at here" in done.stderr
     assert (tmp_path / "hits").read_text() == "here\n"
 
 

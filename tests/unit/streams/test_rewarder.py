@@ -13,11 +13,18 @@ import pytest
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import SourcePartition
+from afterbay.lakehouse.watermarks import Batch
 from afterbay.schemas import ids
 from afterbay.schemas.errors import Retryable
 from afterbay.schemas.events import Cursor, Event, RewardAssigned
 from afterbay.streams.outbox import Outbox
-from afterbay.streams.rewarder import Rewarder, RewarderSettings
+from afterbay.streams.rewarder import (
+    FEEDBACK_COLUMNS,
+    Rewarder,
+    RewarderSettings,
+    first_rows,
+    offsets_of,
+)
 from tests.support.lakes import NOON, Log
 from tests.support.manual_clock import ManualClock
 
@@ -80,6 +87,11 @@ class Loop:
         inference_id = ids.new_id(at)
         self.inference.put({"event_id": inference_id, "completed_at": at}, ts=at)
         return inference_id
+
+    def nothing(self) -> Any:
+        """A read of feedback that found no row."""
+        schema = tables.arrow_schema("feedback").empty_table()
+        return schema.select(list(FEEDBACK_COLUMNS))
 
     def rewards(self) -> list[tuple[str, float, int, str]]:
         return [
@@ -180,12 +192,60 @@ def test_no_feedback_within_the_wait_gives_the_default(loop: Loop) -> None:
     assert loop.rewards() == [(one, 0.5, 0, "default")]
 
 
+@pytest.mark.parametrize("again", ["the same call", "taken up anew"])
+def test_a_default_that_was_not_committed_is_still_due(loop: Loop, again: str) -> None:
+    loop.complete()
+    loop.clock.advance(WAIT.total_seconds() + 1)
+    loop.rewarder.step()  # the feedback partition is idle, which the first look finds out
+    loop.outbox.events.clear()
+    three = loop.complete(loop.clock.now())
+    loop.clock.advance(WAIT.total_seconds() + 1)
+    loop.outbox.failing = True
+    with pytest.raises(Retryable):
+        loop.rewarder.step()
+    loop.outbox.failing = False
+    if again == "taken up anew":
+        loop.rewarder.open()
+    loop.rewarder.drain()
+    assert loop.rewards() == [(three, 0.5, 0, "default")]
+
+
+def test_a_feedback_table_that_stands_back_for_a_while_is_not_rewarded_again(loop: Loop) -> None:
+    one = loop.complete()
+    loop.say(one, 1.0)
+    loop.rewarder.drain()
+    after = offsets_of(cast(Cursor, loop.outbox.cursor))
+    assert first_rows(Batch(loop.nothing(), dict.fromkeys(after, 0), 1), after, 5)[1] == after
+
+
 def test_feedback_within_the_wait_spares_the_default(loop: Loop) -> None:
     one = loop.complete()
     loop.say(one, 0.0)
     loop.clock.advance(2 * WAIT.total_seconds())
     loop.rewarder.drain()
     assert loop.rewards() == [(one, 0.0, 1, "feedback")]
+
+
+@pytest.mark.parametrize("first", [{"source": "stranger"}, {"source": "rule", "score": None}])
+def test_an_opinion_that_counts_for_nothing_spares_no_default(
+    loop: Loop, first: dict[str, Any]
+) -> None:
+    one = loop.complete()
+    key = {"caller": "c", "idempotency_key": "k"}
+    loop.say(one, **({"score": 1.0} | first | key))
+    loop.say(one, 1.0, source="person", **key)  # a retry: only the first of a key counts
+    loop.clock.advance(WAIT.total_seconds() + 1)
+    loop.rewarder.drain()
+    loop.rewarder.drain()
+    assert loop.rewards() == [(one, 0.5, 0, "default")]
+
+
+def test_a_key_counts_once_for_each_inference_whatever_is_read_together(loop: Loop) -> None:
+    one, two = loop.complete(), loop.complete()
+    for about in (one, two):
+        loop.say(about, 1.0, caller="c", idempotency_key="k")
+    loop.rewarder.drain()
+    assert sorted(r[0] for r in loop.rewards()) == sorted([one, two])
 
 
 def test_feedback_after_the_default_supersedes_it_and_is_late(loop: Loop) -> None:

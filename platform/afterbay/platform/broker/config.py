@@ -41,6 +41,8 @@ def server_properties(data: Path, port: int, controller_port: int) -> str:
         "log.dirs": str(data),
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
+        # The broker's least is 6 s; a killed sink's partitions wait for AFTERBAY_SESSION_S.
+        "group.min.session.timeout.ms": "1000",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.replication.factor": "1",
