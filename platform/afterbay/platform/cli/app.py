@@ -12,6 +12,7 @@ from afterbay.platform.cli import (
     prove,
     query,
     replay,
+    rewind,
     status,
     topics,
     up,
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (up, down, status, topics, query, replay, prove):
+for module in (up, down, status, topics, query, replay, prove, rewind):
     module.register(app)
 for group in (agent, apikey, policy):
     group.register(app)
