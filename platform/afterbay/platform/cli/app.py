@@ -7,6 +7,7 @@ import typer
 from afterbay.platform.cli import (
     agent,
     apikey,
+    deadletter,
     down,
     policy,
     prove,
@@ -28,5 +29,5 @@ app = typer.Typer(
 )
 for module in (up, down, status, topics, query, replay, prove, rewind):
     module.register(app)
-for group in (agent, apikey, policy):
+for group in (agent, apikey, deadletter, policy):
     group.register(app)
