@@ -85,6 +85,7 @@ def list_letters(
 
 def show(
     letter_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    *,
     contents: Annotated[
         bool, typer.Option("--contents", help="Open it; needs the scope pii:decrypt and a reason.")
     ] = False,
@@ -113,6 +114,7 @@ def show(
 
 def redrive(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    *,
     topic: TopicOption = "",
     reason: DeadReasonOption = "",
     why: Annotated[str, typer.Option(help="Why; goes into the audit event.")] = "",
@@ -221,10 +223,12 @@ def _show_outcomes(done: Sequence[Outcome]) -> None:
 
 
 def _check_topic(topic: str) -> None:
+    from afterbay.platform.cleaning import UNKNOWN_TOPIC
     from afterbay.schemas.topics import TABLES
 
-    if topic and topic not in TABLES:
-        raise BadSettings(f"--topic: no topic {topic}; known: {', '.join(TABLES)}")
+    known = ("", *TABLES, UNKNOWN_TOPIC)
+    if topic not in known:
+        raise BadSettings(f"--topic: no topic {topic}; known: {', '.join(known[1:])}")
 
 
 def _lake(settings: Settings) -> Lake:
