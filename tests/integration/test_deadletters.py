@@ -111,7 +111,9 @@ def sent_again(agents: Agents) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
 
 
 def accesses(agents: Agents) -> list[tuple[str, str, bool]]:
-    found = tables.open(agents.lake, "access").to_pyarrow_table(columns=["actor", "action", "allowed"])
+    found = tables.open(agents.lake, "access").to_pyarrow_table(
+        columns=["actor", "action", "allowed"]
+    )
     return [(row["actor"], row["action"], row["allowed"]) for row in found.to_pylist()]
 
 

@@ -42,11 +42,13 @@ def stored(agents: Agents, sender: Sender, table: str, rounds: int = 3) -> tuple
 def test_a_restored_table_is_moved_back_and_filled_again(
     agents: Agents, log: KafkaAddress, table: str
 ) -> None:
+    said = agents.home / "run" / "sink.log"
     sent, first = stored(agents, Sender(log), table)
     tables.open(agents.lake, table).restore(first)
     assert prove(agents.lake).differences != ()
     with agents.running("sink"):  # as it is, the sink skips what the restore took
-        wait_until("the sink owns partitions", lambda: refused(agents, table))
+        wait_until("it goes on", lambda: said.read_text().count("took over") == 2)
+        assert refused(agents, table)
     assert prove(agents.lake).differences != ()
     done = afterbay(agents, "rewind", "--table", table, "--yes")
     assert done.returncode == 0, done.stderr
