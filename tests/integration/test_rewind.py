@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from afterbay.lakehouse import tables
+from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.prove import prove
+from afterbay.schemas import ids
 from afterbay.streams.kafka import KafkaAddress
 from tests.integration.test_deadletters import afterbay, poison
 from tests.integration.test_exactly_once import Sender, all_in, inference
 from tests.integration.test_sink import delete_what_is_there
+from tests.integration.test_up import afterbay as typed
+from tests.integration.test_up import up
 from tests.support.agents import Agents, wait_until
 
 
@@ -82,3 +88,41 @@ def test_what_kafka_has_let_go_is_not_moved_back_to(agents: Agents, log: KafkaAd
     assert done.returncode == 1
     assert "Kafka holds it from" in done.stderr
     assert tables.open(agents.lake, "inference").version() == before
+
+
+def test_an_installation_with_its_own_kafka_is_stopped_rewound_and_filled_again(
+    tmp_path: Path,
+) -> None:
+    home, lake = tmp_path / "home", Lake(str(tmp_path / "home" / "lake"))
+
+    def count() -> int:
+        return tables.open(lake, "feedback").count()
+
+    report = up(home)
+    key = typed("apikey", "create", home=home).stdout.strip()
+    for number in (1, 2):
+        rate(report["addresses"]["gateway"], key)
+        wait_until("the feedback", lambda n=number: count() == n)  # type: ignore[misc]  # as above
+    assert "--force" in typed("rewind", "--table", "feedback", "--yes", home=home).stderr
+    assert typed("down", home=home).returncode == 0
+    table = tables.open(lake, "feedback")
+    first = next(v for v in range(table.version()) if tables.open(lake, "feedback", v).count() == 1)
+    table.restore(first)
+    done = typed("rewind", "--table", "feedback", "--yes", home=home)
+    assert done.returncode == 0, done.stderr
+    up(home)
+    try:
+        wait_until("filled again", lambda: count() == 2)
+    finally:
+        typed("down", home=home)
+    assert prove(lake).differences == ()
+
+
+def rate(gateway: str, key: str) -> None:
+    """Post one opinion about an inference nobody knows yet."""
+    body = {"inference_id": ids.new_id(datetime.now(UTC)), "source": "person", "score": 1}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    connection = http.client.HTTPConnection(gateway.removeprefix("http://"), timeout=30)
+    connection.request("POST", "/v1/feedback", json.dumps(body), headers)
+    assert connection.getresponse().status == 202
+    connection.close()

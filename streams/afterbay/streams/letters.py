@@ -2,7 +2,8 @@
 
 In:   the message or the record; later its row of table `deadletter`, the vault and the key store
 Out:  `Sealed`; the message or record again
-Refuses: as UnknownKey or SealBroken, what `open_sealed` refuses
+Refuses: as UnknownKey or SealBroken, what `open_sealed` refuses; as BadState, contents of a form
+      that is not known here
 Never: holds the contents anywhere but in memory
 """
 
@@ -68,14 +69,20 @@ def open_message(vault: Vault, store: KeyStore, letter: DeadLetter) -> Original:
     """The message that the sink sealed."""
     place = _of_message(letter.event_id, _sealed_under(store, letter))
     opened = open_sealed(vault, store, place, Sealed(letter.key_id, letter.sealed))
-    return msgspec.msgpack.decode(opened, type=Original)
+    try:
+        return msgspec.msgpack.decode(opened, type=Original)
+    except msgspec.DecodeError:
+        raise _other(letter, "a message with its key and headers") from None
 
 
 def open_record(vault: Vault, store: KeyStore, letter: DeadLetter) -> bytes:
     """The record that the flusher sealed."""
     place = _of_record(letter.event_id, _sealed_under(store, letter))
     opened = open_sealed(vault, store, place, Sealed(letter.key_id, letter.sealed))
-    return zlib.decompress(opened)
+    try:
+        return zlib.decompress(opened)
+    except zlib.error:
+        raise _other(letter, "a compressed ring record") from None
 
 
 def check_stage(letter: DeadLetter) -> None:
@@ -96,6 +103,13 @@ def _sealed_under(store: KeyStore, letter: DeadLetter) -> str:
             "store that was there when it was sealed"
         )
     return record.subject
+
+
+def _other(letter: DeadLetter, expected: str) -> BadState:
+    return BadState(
+        f"dead letter {letter.event_id}: it opens and does not hold {expected}; another release "
+        "wrote it, use that one"
+    )
 
 
 def _of_message(event_id: str, subject: str) -> Place:

@@ -11,10 +11,11 @@ import pytest
 from afterbay.lakehouse.archive import Message
 from afterbay.lakehouse.deadletters import REDRIVE_HEADER, DeadLetter
 from afterbay.schemas.clock import SystemClock
+from afterbay.schemas.errors import BadState
 from afterbay.schemas.events import Cursor
 from afterbay.streams.kafka import KafkaAddress
 from afterbay.streams.keys import ensure_keys
-from afterbay.streams.keys.sealer import Sealed, Sealer, UnknownKey
+from afterbay.streams.keys.sealer import Place, Sealed, Sealer, UnknownKey
 from afterbay.streams.keys.store import KeyStore
 from afterbay.streams.keys.vault import SealBroken, Vault
 from afterbay.streams.letters import (
@@ -82,6 +83,14 @@ def test_a_record_comes_out_although_its_letter_names_no_owner(desk: Desk) -> No
     desk.sealer.commit()
     assert open_record(desk.vault, desk.store, letter(sealed, FLUSHER)) == b"record" * 100
     assert len(sealed.ciphertext) < 600
+
+
+def test_contents_of_an_older_form_are_refused_without_showing_them(desk: Desk) -> None:
+    sealed = desk.sealer.seal(Place("e", "message", 0, "dead", daily_subject(AT)), b"13812345678")
+    desk.sealer.commit()
+    with pytest.raises(BadState, match="another release wrote it") as refused:
+        open_message(desk.vault, desk.store, letter(sealed))
+    assert "138" not in str(refused.value)
 
 
 def test_without_its_key_record_a_letter_says_which_key_store_is_needed(desk: Desk) -> None:
