@@ -52,7 +52,7 @@ def table_differences(
 ) -> tuple[list[Difference], int]:
     """How `table` differs from what the archive says it holds; events it has still to take in."""
     name = table.name
-    expected = rows.filter(_belongs(name)).select(*_SHOWN, "_source", "_kind", "_event_id")
+    expected = rows.filter(belongs(name)).select(*_SHOWN, "_source", "_kind", "_event_id")
     dated = TOPICS[TOPIC_OF[name]].date_of
     actual = table.placed(["date", *dict.fromkeys(("event_id", dated))])
     limits = _lower(table.positions, archive.positions)
@@ -72,10 +72,7 @@ def table_differences(
 
 def _cover(archive: Pinned, rows: pl.DataFrame) -> list[Difference]:
     """Rows of a partition, in offset order, must each start where the one before ended."""
-    before = pl.col("_offset").shift(1).over("_source").fill_null(-1) + 1
-    chained = rows.sort("_source", "_offset").with_columns(
-        before.alias("_before"), (pl.col("_offset") - pl.col("_gap_before")).alias("_start")
-    )
+    chained = _chained(rows)
     holes = chained.filter((pl.col("_start") > pl.col("_before")) | pl.col("_gap_before").is_null())
     overlaps = chained.filter(pl.col("_start") < pl.col("_before"))
     ends = rows.group_by("_source").agg(pl.col("_offset").max() + 1)
@@ -90,7 +87,21 @@ def _cover(archive: Pinned, rows: pl.DataFrame) -> list[Difference]:
     ]
 
 
-def _belongs(table: str) -> pl.Expr:
+def chain_breaks(rows: pl.DataFrame) -> pl.DataFrame:
+    """Archive rows that do not start where the row before ended."""
+    return _chained(rows).filter(pl.col("_start").ne_missing(pl.col("_before")))
+
+
+def _chained(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows in offset order, with where each starts and where the one before ended."""
+    before = pl.col("_offset").shift(1).over("_source").fill_null(-1) + 1
+    return rows.sort("_source", "_offset").with_columns(
+        before.alias("_before"), (pl.col("_offset") - pl.col("_gap_before")).alias("_start")
+    )
+
+
+def belongs(table: str) -> pl.Expr:
+    """Which archive rows stand for a row of `table`."""
     events = (pl.col("_topic") == TOPIC_OF[table]) & (pl.col("_kind") == EVENT)
     return events | (pl.col("_kind") == DEAD) if table == DEADLETTER_TABLE else events
 

@@ -4,7 +4,8 @@ In:   rows, the next offsets this owner expects the table to hold, and the new o
 Out:  one commit, on the disk, whose `txn` lines say where each partition goes on
 Refuses: another owner's partitions (PartitionsFenced), rows outside [expected, new) or with other
       columns (BadState), tables that forget txns or whose newest commit is torn (BadState)
-Never: retries by itself, resets a position, or runs checkpoints and clean-up
+Never: retries by itself, moves a position back unless it is asked to (`rewind`), or runs
+      checkpoints and clean-up
 
 delta-rs refuses a txn id only against *concurrent* commits; a sequential repeat it accepts. So the
 positions are read on the very handle that commits: what came before its version is checked here,
@@ -83,7 +84,23 @@ class TableLedger:
         CommitUnknown: it may have been.
         """
         believed = {p: expected.get(p, 0) for p in {*expected, *new}}
-        prepared = self._prepare(rows, believed, new)
+        return self._move(self._prepare(rows, believed, new), believed, new)
+
+    def rewind(self, expected: Positions, new: Positions) -> int:
+        """Move partitions back, without rows, in one commit; its version.
+
+        For `rewinding` alone: a row that the table holds at or past its new position would be
+        written twice. Raises what `append` raises.
+        """
+        ahead = sorted(p for p, v in new.items() if not 0 <= v <= expected.get(p, 0))
+        if ahead:
+            raise BadState(
+                f"table {self._table}: {ahead[0].topic}/{ahead[0].partition} would move from "
+                f"{expected.get(ahead[0], 0)} to {new[ahead[0]]}; a rewind only moves back"
+            )
+        return self._move(None, {p: expected[p] for p in new}, new)
+
+    def _move(self, prepared: pa.Table | None, believed: Positions, new: Positions) -> int:
         moved = {p: v for p, v in new.items() if v != believed[p]}
         handle = self._view.newest()
         self._check_owner(believed)

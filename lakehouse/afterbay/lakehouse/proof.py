@@ -70,13 +70,21 @@ class Pinned:
 def pin(lake: Lake, name: str) -> Pinned:
     """`name` at its newest version, with the positions of the pipeline that writes it."""
     handle = tables.open(lake, name)
-    pipeline = "bucketer" if name == EXPERIENCE_TABLE else "sink"
-    txns = TxnLog(lake, name).advance(handle.version())
-    named = {parse_txn_id(app_id, pipeline): version for app_id, version in txns.items()}
+    return Pinned(lake, name, handle, positions_at(lake, name, handle.version()))
+
+
+def writer_of(name: str) -> str:
+    """Pipeline that writes table `name`."""
+    return "bucketer" if name == EXPERIENCE_TABLE else "sink"
+
+
+def positions_at(lake: Lake, name: str, version: int) -> pl.DataFrame:
+    """`_source` and `_next` of every partition that `name` held a position for at `version`."""
+    txns = TxnLog(lake, name).advance(version)
+    named = {parse_txn_id(app_id, writer_of(name)): next_of for app_id, next_of in txns.items()}
     rows = [(p.topic, p.topic_id, p.partition, v) for p, v in named.items() if p is not None]
     types = {"_topic": pl.String, "_topic_id": pl.String, "_partition": pl.Int32, "_next": pl.Int64}
-    frame = pl.DataFrame(rows, schema=types, orient="row")
-    return Pinned(lake, name, handle, with_source(frame))
+    return with_source(pl.DataFrame(rows, schema=types, orient="row"))
 
 
 def with_source(frame: pl.DataFrame, prefix: str = "_") -> pl.DataFrame:

@@ -32,7 +32,8 @@ class Batch:
     rows: pa.Table
     """The asked columns; in no particular order."""
     next: dict[SourcePartition, int]
-    """Next offset of every partition the table knows: the positions after these rows."""
+    """Next offset of every partition the table knows: the positions after these rows, never behind
+    those that were asked for."""
     version: int
     """Table version that was read."""
 
@@ -55,7 +56,7 @@ class OffsetReader:
     def read(self, after: Positions) -> Batch:
         """Rows whose `_offset` >= `after` of their partition (0 where absent)."""
         handle = self._view.newest()
-        reached = self._positions()
+        reached = self._reached(after)
         if any(after.get(p, 0) < v for p, v in self._after.items()):
             self._spent.clear()
         self._after = dict(after)
@@ -67,6 +68,14 @@ class OffsetReader:
     def _positions(self) -> dict[SourcePartition, int]:
         named = {parse_txn_id(name, self._pipeline): v for name, v in self._view.txns.items()}
         return {place: version for place, version in named.items() if place is not None}
+
+    def _reached(self, after: Positions) -> dict[SourcePartition, int]:
+        """How far the table has come, as its reader sees it.
+
+        A table that was rewound stands behind its reader for a while, and then takes in again what
+        the reader has had: going back with it would be doing that work twice.
+        """
+        return {place: max(v, after.get(place, 0)) for place, v in self._positions().items()}
 
     def _holding(self, files: Iterable[DataFile], reached: Positions) -> list[DataFile]:
         """Files that may hold a row at or past the positions."""

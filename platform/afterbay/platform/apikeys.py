@@ -1,8 +1,8 @@
-"""API keys of an installation: who may call the gateway.
+"""API keys of an installation: who may call the gateway, and who may do more than that.
 
-In:   `keys/api_keys.json` = {"keys": [{"id", "name", "sha256", "created_at"}]}
+In:   `keys/api_keys.json` = {"keys": [{"id", "name", "sha256", "created_at", "scopes"}]}
 Out:  `create` (the one time a key's text is seen), `ApiKeys.caller_of(text)` (its id, or None)
-Refuses: a key file that is not such JSON (BadState)
+Refuses: a key file that is not such JSON (BadState), a scope that is none (BadSettings)
 Never: stores a key's text; a key is 256 random bits, so a plain SHA-256 of it cannot be guessed
 """
 
@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,9 +21,13 @@ from pathlib import Path
 
 import msgspec
 
-from afterbay.schemas.errors import BadState
+from afterbay.schemas.errors import BadSettings, BadState
 
 _PREFIX = "ab-"
+DECRYPT = "pii:decrypt"
+"""Scope to open what is sealed: personal data and dead letters."""
+SCOPES = (DECRYPT,)
+"""Every scope there is. Any key may call the gateway."""
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """Of the key's text, lower-case hex."""
     created_at: str
     """ISO 8601, UTC."""
+    scopes: tuple[str, ...] = ()
+    """What it may do beyond calling the gateway."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -57,17 +63,22 @@ class ApiKeys:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int] | None = None
-        self._callers: dict[str, str] = {}
+        self._known: dict[str, ApiKey] = {}
 
     def caller_of(self, text: str) -> str | None:
         """Id of the key `text`; None if there is no such key."""
+        key = self.find(text)
+        return None if key is None else key.id
+
+    def find(self, text: str) -> ApiKey | None:
+        """The key whose text is `text`; None if there is none."""
         self._refresh()
-        return self._callers.get(_digest(text))
+        return self._known.get(_digest(text))
 
     def _refresh(self) -> None:
         seen = _stamp(self._path)
         if seen != self._seen:
-            self._callers = {key.sha256: key.id for key in read_keys(self._path)}
+            self._known = {key.sha256: key for key in read_keys(self._path)}
             self._seen = seen
 
 
@@ -81,12 +92,19 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
         raise BadState(f"{path}: not a file of API keys; delete it and make new ones") from error
 
 
-def create(path: Path, name: str, now: datetime) -> NewKey:
+def create(path: Path, name: str, now: datetime, scopes: Sequence[str] = ()) -> NewKey:
     """Add a key to `path` and return its text; safe beside another process that does the same."""
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown:
+        raise BadSettings(f"no scope {unknown[0]}; expected one of: {', '.join(SCOPES)}")
     key_id = f"key_{secrets.token_hex(6)}"
     new = NewKey(key_id, _PREFIX + secrets.token_urlsafe(32))
     entry = ApiKey(
-        id=key_id, name=name, sha256=_digest(new.text), created_at=now.isoformat(timespec="seconds")
+        id=key_id,
+        name=name,
+        sha256=_digest(new.text),
+        created_at=now.isoformat(timespec="seconds"),
+        scopes=tuple(dict.fromkeys(scopes)),
     )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(path.with_suffix(".lock")):

@@ -10,7 +10,6 @@ Never: puts a clear value into an event, an error or a log
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +25,7 @@ from afterbay.schemas.events import (
     ToolCall,
 )
 from afterbay.streams.keys.sealer import Place, Sealer
+from afterbay.streams.letters import FLUSHER, seal_record
 from afterbay.streams.pii import Failed, Redacted, Redactor, Span
 from afterbay.streams.pii.json_text import attempt_json
 from afterbay.streams.pii.tokens import MASK_ID, MaskedIds, mask_ids
@@ -71,14 +71,11 @@ class Cleaner:
         record = _read(data)
         event_id = ids.new_id(self._clock.now())
         owner = QUARANTINE if record is None else _owner(record)
-        # compressed first: a record of the largest size must still fit a message as base64
-        sealed = self._sealer.seal(
-            Place(event_id, "sealed", 0, "record", owner), zlib.compress(data)
-        )
+        sealed = seal_record(self._sealer, event_id, owner, data)
         return DeadLetter(
             event_id=event_id,
             source_topic=UNKNOWN_TOPIC if record is None else _topic(record),
-            stage="flusher",
+            stage=FLUSHER,
             reason=reason,
             sha256=hashlib.sha256(data).hexdigest(),
             subject=None if record is None else record.subject,

@@ -106,8 +106,10 @@ def _settings(
     options: UpOptions, environ: Mapping[str, str], bootstrap: str, gateway_port: int
 ) -> dict[str, str]:
     given = {name: value for name, value in environ.items() if name.startswith("AFTERBAY_")}
-    # Crash points are for one agent, which a test starts itself.
-    kept = {k: v for k, v in given.items() if not k.startswith("AFTERBAY_CRASH_")}
+    # Crash points are for one agent, which a test starts itself; an operator's key is nobody's
+    # else, and state.json keeps what is passed on.
+    private = ("AFTERBAY_CRASH_", "AFTERBAY_API_KEY")
+    kept = {k: v for k, v in given.items() if not k.startswith(private)}
     if options.nodes < 1:
         raise BadSettings(f"--nodes is {options.nodes}; expected at least 1")
     names = [f"node-{number}" for number in range(1, options.nodes + 1)]

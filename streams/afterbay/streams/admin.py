@@ -1,7 +1,8 @@
 """Make the topics, and tell their ids and offsets.
 
 In:   a Kafka address, the number of partitions
-Out:  every topic of `topics.TOPICS`, with its retention and cap; their ids, partitions, ends
+Out:  every topic of `topics.TOPICS`, with its retention and cap; their ids, partitions, first and
+      end offsets; how many consumers a group has
 Refuses: a missing topic, an unreachable broker (Unavailable)
 Never: changes or deletes a topic that exists
 """
@@ -116,6 +117,32 @@ class EndOffsets:
             # a client that saw a broker die goes on asking with the leader epoch it knew: for ever
             self._admin, self._places = _admin(self._address), ()
             raise raised(error, "asking for end offsets") from None
+
+
+def first_offsets(address: KafkaAddress, topics: Iterable[str]) -> dict[SourcePartition, int]:
+    """The oldest offset that each partition of `topics` still holds."""
+    places = partitions_of(address, topics)
+    asked = {TopicPartition(address.topic(p.topic), p.partition): p for p in places}
+    earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # as above
+    admin = _admin(address)
+    found = admin.list_offsets(dict.fromkeys(asked, earliest), request_timeout=_TIMEOUT_S)
+    try:
+        return {asked[where]: future.result().offset for where, future in found.items()}
+    except KafkaException as error:
+        raise raised(error, "asking for first offsets") from None
+
+
+def group_members(address: KafkaAddress, group: str) -> int:
+    """Consumers that are in the group `group` now, on whatever machine."""
+    name = address.group(group)
+    admin = _admin(address)
+    futures = admin.describe_consumer_groups([name], request_timeout=_TIMEOUT_S)
+    try:
+        return len(futures[name].result().members)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return 0
+        raise raised(error, f"asking who is in group {group}") from None
 
 
 def _admin(address: KafkaAddress) -> AdminClient:

@@ -22,7 +22,8 @@ from afterbay.lakehouse.ledger import PartitionsFenced, TableLedger
 from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas.clock import Clock
 from afterbay.schemas.topics import ARCHIVE_TABLE, DEADLETTER_TABLE, TABLES
-from afterbay.streams.intake import Intake, Seals, past, take_in
+from afterbay.streams.intake import Intake, past, take_in
+from afterbay.streams.letters import Seals
 from afterbay.streams.metrics import Metrics
 from afterbay.streams.pii import Redactor
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,10 +26,9 @@ from afterbay.schemas import ids
 from afterbay.schemas.clock import from_micros
 from afterbay.schemas.topics import DEADLETTER_TABLE, TABLES, TOPICS
 from afterbay.streams import columns
-from afterbay.streams.keys.sealer import Place, Sealed
+from afterbay.streams.letters import SINK, Seals, daily_subject, seal_message
 from afterbay.streams.pii import Failed, Redactor, Span
 
-STAGE = "sink"
 AHEAD = timedelta(hours=48)
 """How far an id's time may lie after the broker's."""
 _UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
@@ -38,18 +37,6 @@ _TEXTS = {
     "feedback.received.v2": ("label", "comment"),
 }
 """Fields in which personal data must not be found again."""
-
-
-class Seals(Protocol):
-    """What a dead letter needs of a sealer; `keys.sealer.Sealer`."""
-
-    def seal(self, place: Place, plaintext: bytes) -> Sealed:
-        """`plaintext`, readable with the vault only."""
-        ...
-
-    def commit(self) -> None:
-        """Put the records of new keys on disk."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +169,15 @@ def _dead_letter(
     place = f"{source.topic_id}/{source.partition}/{message.offset}".encode()
     at = from_micros(message.timestamp_ms * 1000)
     event_id = ids.new_id(at, sha256(place).digest()[:10])
-    value = message.value or b""
-    where = Place(event_id, "message", 0, "dead", f"deadletter:{at:%Y-%m-%d}")
-    sealed = sealer.seal(where, value)
+    subject = daily_subject(at)
+    sealed = seal_message(sealer, event_id, subject, message)
     return {
         "event_id": event_id,
         "source_topic": source.topic,
-        "stage": STAGE,
+        "stage": SINK,
         "reason": reason,
-        "sha256": sha256(value).hexdigest(),
-        "subject": where.subject,
+        "sha256": sha256(message.value or b"").hexdigest(),
+        "subject": subject,
         "key_id": sealed.key_id,
         "sealed": sealed.ciphertext,
         "_topic": source.topic,

@@ -1,6 +1,7 @@
 """Produce exactly once: events and the cursor of their source in one transaction.
 
-In:   a batch of events and how far their source is once these are out
+In:   a batch of events, or of messages as they once were, and how far their source is once these
+      are out
 Out:  the events on their topics and the cursor on `cursor.v2`, all or none
 Refuses: a second owner of the source (Fenced), a cursor of another source
 Never: leaves a transaction open while idle; splits a batch; moves a cursor outside a transaction
@@ -8,7 +9,8 @@ Never: leaves a transaction open while idle; splits a batch; moves a cursor outs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer
 
@@ -26,8 +28,16 @@ _INIT_S = 30.0
 _SEND_S = 8.0
 _COMMIT_S = 9.0
 
-Encoded = tuple[str, bytes, bytes]
-"""Physical topic, key, value."""
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A message as bytes, for one that is sent again. Made by `redrive`."""
+
+    topic: str
+    """Logical name."""
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, str | bytes | None], ...] = ()
 
 
 class Outbox:
@@ -53,19 +63,22 @@ class Outbox:
         self._producer = producer
         return committed_cursor(self._address, self.source, self._clock)
 
-    def commit(self, events: Sequence[Event], cursor: Cursor) -> None:
+    def commit(
+        self, events: Sequence[Event | Raw], cursor: Cursor, done: Sequence[Cursor] = ()
+    ) -> None:
         """Produce `events` and `cursor` in one transaction.
 
+        `done`: cursors of parts of this source, `<source>/...`, each of which is told for good.
         Retryable: aborted, nothing happened. Fenced: another owner; give up. OutcomeUnknown: call
         `open` and compare its cursor with `cursor`.
         """
-        if cursor.source != self.source:
-            raise ValueError(
-                f"outbox {self.source}: cursor of {cursor.source}; it moves only its own"
-            )
+        others = [c.source for c in done if not c.source.startswith(f"{self.source}/")]
+        if cursor.source != self.source or others:
+            wrong = (cursor.source, *others)[-1]
+            raise ValueError(f"outbox {self.source}: cursor of {wrong}; it moves only its own")
         producer = self._opened()
         # encoded before the transaction is open: while it is, everybody's later records wait
-        messages = [self._encoded(event) for event in (*events, cursor)]
+        messages = [self._encoded(event) for event in (*events, *done, cursor)]
         try:
             producer.begin_transaction()
             self._send(producer, messages)
@@ -85,23 +98,26 @@ class Outbox:
             raise Retryable(f"outbox {self.source}: not open; call open() and compare its cursor")
         return self._producer
 
-    def _encoded(self, event: Event) -> Encoded:
+    def _encoded(self, event: Event | Raw) -> Raw:
+        if isinstance(event, Raw):
+            return event
         facts = topic(event.TOPIC)
         key: str = getattr(event, facts.key)
-        return self._address.topic(facts.name), key.encode(), encode(event)
+        return Raw(facts.name, key.encode(), encode(event))
 
-    def _send(self, producer: Producer, messages: Sequence[Encoded]) -> None:
-        for name, key, value in messages:
-            self._produce(producer, name, key, value)
+    def _send(self, producer: Producer, messages: Sequence[Raw]) -> None:
+        for message in messages:
+            self._produce(producer, message)
         # a message that was refused makes the commit ask for an abort, so none needs a callback
         if producer.flush(_SEND_S):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    def _produce(self, producer: Producer, name: str, key: bytes, value: bytes) -> None:
+    def _produce(self, producer: Producer, message: Raw) -> None:
         deadline = self._clock.monotonic() + _SEND_S
+        name, headers = self._address.topic(message.topic), list(message.headers)
         while True:
             try:
-                producer.produce(name, value, key)
+                producer.produce(name, message.value, message.key, headers=headers)
             except BufferError:
                 if self._clock.monotonic() > deadline:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
@@ -161,24 +177,31 @@ def _kafka_error(error: Exception) -> KafkaError:
 
 
 def committed_cursor(address: KafkaAddress, source: str, clock: Clock) -> Cursor | None:
-    """Newest committed cursor of `source`; None if it has none.
+    """Newest committed cursor of `source`; None if it has none."""
+    return committed_cursors(address, lambda name: name == source, clock).get(source)
+
+
+def committed_cursors(
+    address: KafkaAddress, wanted: Callable[[str], bool], clock: Clock
+) -> dict[str, Cursor]:
+    """Newest committed cursor of every source whose name is `wanted`.
 
     Waits until every transaction that was open at the call is decided: one of another source may
     hide a committed cursor of ours.
     """
     ends = EndOffsets(address, [CURSOR_TOPIC])(IsolationLevel.READ_UNCOMMITTED)
     deadline = clock.monotonic() + _INIT_S
-    found: Cursor | None = None
+    found: dict[str, Cursor] = {}
     follower = Follower(address, [CURSOR_TOPIC])
     try:
         while any(follower.next_offset(p) < end for p, end in ends.items()):
             for followed in follower.poll(0.2):
-                if isinstance(followed.event, Cursor) and followed.event.source == source:
-                    found = followed.event
+                if isinstance(followed.event, Cursor) and wanted(followed.event.source):
+                    found[followed.event.source] = followed.event
             if clock.monotonic() > deadline:
                 raise Unavailable(
-                    f"outbox {source}: the end of {CURSOR_TOPIC} was not reached in {_INIT_S:.0f} "
-                    "s; another producer's transaction hangs, or the broker is slow; try again"
+                    f"the end of {CURSOR_TOPIC} was not reached in {_INIT_S:.0f} s; another "
+                    "producer's transaction hangs, or the broker is slow; try again"
                 )
     finally:
         follower.close()

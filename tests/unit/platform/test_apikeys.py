@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterbay.platform import apikeys
-from afterbay.schemas.errors import BadState
+from afterbay.schemas.errors import BadSettings, BadState
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -44,3 +44,21 @@ def test_a_file_that_is_no_key_file_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text('{"keys": [3]}')
     with pytest.raises(BadState, match=r"api_keys\.json: not a file of API keys"):
         apikeys.read_keys(path)
+
+
+def test_a_key_has_the_scopes_it_was_made_with_and_a_plain_one_none(tmp_path: Path) -> None:
+    path = tmp_path / "api_keys.json"
+    plain = apikeys.create(path, "client", NOW)
+    operator = apikeys.create(path, "operator", NOW, [apikeys.DECRYPT, apikeys.DECRYPT])
+    keys = apikeys.ApiKeys(path)
+    found = {text: keys.find(text) for text in (plain.text, operator.text)}
+    assert [key and key.scopes for key in found.values()] == [(), (apikeys.DECRYPT,)]
+    with pytest.raises(BadSettings, match="expected one of: pii:decrypt"):
+        apikeys.create(path, "wrong", NOW, ["everything"])
+
+
+def test_keys_made_before_there_were_scopes_have_none(tmp_path: Path) -> None:
+    path = tmp_path / "api_keys.json"
+    path.write_text('{"keys": [{"id": "key_1", "name": "n", "sha256": "0", "created_at": "2026"}]}')
+    (key,) = apikeys.read_keys(path)
+    assert key.scopes == ()

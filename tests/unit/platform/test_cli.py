@@ -55,6 +55,8 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
         "restore",
         "policy",
         "apikey",
+        "deadletter",
+        "rewind",
     ):
         assert command in shown
 
@@ -144,6 +146,51 @@ def test_an_api_key_is_shown_once_and_listed_without_its_text(tmp_path: Path) ->
     listed = run("apikey", "list", "--home", str(tmp_path), "--json").stdout
     assert [key["id"] for key in json.loads(listed)] == [new["id"]]
     assert new["key"] not in listed
+
+
+def test_dead_letters_are_listed_and_counted_without_a_broker(home: str, whole: WholeLake) -> None:
+    found = json.loads(run("deadletter", "list", "--home", home, "--json").stdout)
+    rows = whole.rows["deadletter"]
+    assert {x["event_id"] for x in found["letters"]} == {row["event_id"] for row in rows}
+    assert sum(row["count"] for row in found["summary"]) == len(rows)
+    one = run("deadletter", "show", rows[0]["event_id"], "--home", home).stdout
+    assert rows[0]["reason"] in one
+    assert "contents" not in one
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("redrive",),
+        ("redrive", "some-id", "--topic", "feedback.received.v2", "--reason", "magic"),
+        ("redrive", "--topic", "feedback.received.v2"),
+        ("redrive", "no-letter"),
+        ("show", "no-letter"),
+        ("list", "--topic", "turns"),
+    ],
+)
+def test_dead_letters_that_are_not_named_well_are_refused(
+    home: str, arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(BadSettings):
+        run("deadletter", *arguments, "--home", home)
+
+
+def test_a_table_in_order_has_nothing_to_rewind(home: str) -> None:
+    assert "nothing to move back" in run("rewind", "--table", "feedback", "--home", home).stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--table", "turns"),
+        ("--table", "feedback", "--to", "3"),
+        ("--table", "feedback", "--topic", "feedback.received.v2", "--partition", "0"),
+    ],
+)
+def test_a_rewind_that_says_too_little_is_refused(home: str, arguments: tuple[str, ...]) -> None:
+    with pytest.raises(BadSettings):
+        run("rewind", *arguments, "--home", home)
 
 
 def test_an_unknown_agent_is_refused_with_the_known_ones(tmp_path: Path) -> None:

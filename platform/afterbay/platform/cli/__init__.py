@@ -9,15 +9,18 @@ Never: holds logic of its own beyond presenting; each command is a thin caller, 
 
 from __future__ import annotations
 
+import os
 import sys
 
 from afterbay.schemas.errors import AfterbayError
+from afterbay.schemas.faults import crash_points
 
 
 def main() -> None:
     """Run one command; an AfterbayError is shown as its text, everything else as a traceback."""
     from afterbay.platform.cli.app import app
 
+    crash_points.arm(os.environ)
     try:
         app()
     except AfterbayError as error:

@@ -7,12 +7,14 @@ import typer
 from afterbay.platform.cli import (
     agent,
     apikey,
+    deadletter,
     down,
     policy,
     prove,
     query,
     replay,
     restore,
+    rewind,
     status,
     topics,
     up,
@@ -26,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (up, down, status, topics, query, replay, prove, restore):
+for module in (up, down, status, topics, query, replay, prove, restore, rewind):
     module.register(app)
-for group in (agent, apikey, policy):
+for group in (agent, apikey, deadletter, policy):
     group.register(app)
