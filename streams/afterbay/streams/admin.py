@@ -9,6 +9,7 @@ Never: changes or deletes a topic that exists
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 
@@ -32,6 +33,7 @@ from afterbay.schemas.topics import MAX_MESSAGE_BYTES, TABLES, TOPICS, Topic
 from afterbay.streams.kafka import ENVELOPE_BYTES, KafkaAddress, client_config, log, raised
 
 _TIMEOUT_S = 15.0
+_PAUSE_S = 0.2
 
 
 def ensure_topics(address: KafkaAddress, partitions: int) -> tuple[str, ...]:
@@ -133,16 +135,29 @@ def first_offsets(address: KafkaAddress, topics: Iterable[str]) -> dict[SourcePa
 
 
 def group_members(address: KafkaAddress, group: str) -> int:
-    """Consumers that are in the group `group` now, on whatever machine."""
-    name = address.group(group)
-    admin = _admin(address)
+    """Consumers that are in the group `group` now, on whatever machine.
+
+    A broker that has just started does not know its groups yet; it is asked again for a while.
+    """
+    end = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return _members(_admin(address), address.group(group))
+        except KafkaException as error:
+            ours = raised(error, f"asking who is in group {group}")
+            if not isinstance(ours, Unavailable) or time.monotonic() > end:
+                raise ours from None
+            time.sleep(_PAUSE_S)
+
+
+def _members(admin: AdminClient, name: str) -> int:
     futures = admin.describe_consumer_groups([name], request_timeout=_TIMEOUT_S)
     try:
         return len(futures[name].result().members)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
             return 0
-        raise raised(error, f"asking who is in group {group}") from None
+        raise
 
 
 def _admin(address: KafkaAddress) -> AdminClient:
