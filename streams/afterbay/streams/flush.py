@@ -22,9 +22,10 @@ from afterbay.lakehouse.ledger import PartitionsFenced, TableLedger
 from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas.clock import Clock
 from afterbay.schemas.topics import ARCHIVE_TABLE, DEADLETTER_TABLE, TABLES
-from afterbay.streams.intake import Intake, Seals, past, take_in
+from afterbay.streams.intake import Intake, past, take_in
 from afterbay.streams.metrics import Metrics
 from afterbay.streams.pii import Redactor
+from afterbay.streams.recheck import Seals
 
 log = logging.getLogger("afterbay.sink")
 
@@ -101,6 +102,9 @@ class Writer:
         self._clock = clock
         self._rows = metrics.counter("rows", "Rows written.", ("table",))
         self._dead = metrics.counter("dead", "Messages dead-lettered.", ("topic",))
+        self._redacted = metrics.counter(
+            "redacted", "Events in which personal data was found again, masked here.", ("topic",)
+        )
         self._seconds = metrics.seconds("commit", "Time of one commit.", ("table",))
         self._lake = lake
         self._ledgers: dict[str, TableLedger] = {}
@@ -121,10 +125,24 @@ class Writer:
             (s, take_in(s.held.source, s.messages, self._redactor, self._sealer)) for s in shares
         ]
         self._sealer.commit()
+        for share, intake in taken:
+            self._alert(share.held.source, intake.redacted)
         # the archive first: what a table holds, the archive holds already
         for name in dict.fromkeys((ARCHIVE_TABLE, *TABLES.values())):
             self._write_table(name, [part for part in taken if name in part[0].held.next], fenced)
         return frozenset(fenced)
+
+    def _alert(self, source: SourcePartition, redacted: int) -> None:
+        """Say so: what the sink finds lies in clear in Kafka until its retention ends."""
+        if redacted:
+            self._redacted.labels(source.topic).inc(redacted)
+            log.warning(
+                "%s/%d: personal data in %d events, masked and sealed; Kafka holds it in clear "
+                "until its retention ends, so look at who produces to this topic",
+                source.topic,
+                source.partition,
+                redacted,
+            )
 
     def _write_table(
         self, name: str, taken: Sequence[tuple[Share, Intake]], fenced: set[SourcePartition]

@@ -112,6 +112,10 @@ class Redactor:
             for text, maybe in zip(texts, held, strict=True)
         ]
 
+    def candidates(self, texts: Sequence[str]) -> list[bool]:
+        """For each text, False only if nothing can be found in it."""
+        return self._detector.candidates(texts)
+
     def attempt(self, text: str) -> Redacted | Failed:
         """`redact` with the detector's fault as a value."""
         try:
