@@ -98,6 +98,18 @@ def replay(
             yield from map(_replayed, batch.to_pylist())
 
 
+def redacted(lake: Lake, source: SourcePartition, start: int, end: int) -> dict[int, bytes]:
+    """Stored bytes, by offset in [start, end), of the events that the sink redacted."""
+    dataset = tables.open(lake, ARCHIVE_TABLE).to_pyarrow_dataset()
+    wanted = (pc.field("_topic") == source.topic) & (pc.field("_topic_id") == source.topic_id)
+    wanted &= (pc.field("_partition") == source.partition) & (pc.field("_kind") == EVENT)
+    wanted &= (pc.field("_offset") >= start) & (pc.field("_offset") < end)
+    wanted &= pc.field("_bytes_sha256").is_valid()
+    found = dataset.to_table(columns=["_offset", "_bytes"], filter=wanted)
+    offsets, values = (found.column(name).to_pylist() for name in ("_offset", "_bytes"))
+    return dict(zip(offsets, values, strict=True))
+
+
 def _day(dataset: Any, date: str, start: datetime, end: datetime, topic: str | None) -> pa.Table:
     wanted = (pc.field("date") == date) & (pc.field("_kind") != GAP)
     wanted &= (pc.field("_ts") >= start) & (pc.field("_ts") < end)
