@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from afterbay.streams import columns
 from afterbay.streams.keys.sealer import Place, Sealed
-from afterbay.streams.pii import Redacted, Redactor, Span, redact_json
+from afterbay.streams.pii import Failed, Redacted, Redactor, Span, redact_json
 from afterbay.streams.pii.kinds import LITERAL
 
 UNTRAINABLE = "redacted_in_sink"
@@ -160,7 +160,9 @@ def _held(values: pa.Array, redactor: Redactor, *, few: bool) -> NDArray[np.bool
     if not few:
         return np.array(redactor.candidates(values.to_pylist()), dtype=np.bool_)
     coded = values.dictionary_encode()
-    held = np.array(redactor.candidates(coded.dictionary.to_pylist()), dtype=np.bool_)
+    # few enough to be searched themselves: a name that passes the look would cost every row
+    known = redactor.redact_many(coded.dictionary.to_pylist())
+    held = np.array([isinstance(t, Failed) or bool(t.new) for t in known], dtype=np.bool_)
     hits: NDArray[np.bool_] = held[coded.indices.to_numpy()]
     return hits
 
