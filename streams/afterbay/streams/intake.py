@@ -88,7 +88,8 @@ def _archived(
     message: Message, event_id: str | None, redacted: bytes | None, *, dead: bool
 ) -> Message:
     if dead or redacted is None:
-        return replace(message, event_id=event_id, dead=dead)
+        m = message  # written out: `dataclasses.replace` takes 4 us, and this is every message
+        return Message(m.offset, m.timestamp_ms, m.key, m.headers, m.value, event_id, dead)
     came_as = sha256(message.value or b"").digest()
     return replace(message, event_id=event_id, value=redacted, came_as=came_as)
 

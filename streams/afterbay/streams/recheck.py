@@ -14,7 +14,7 @@ left alone: nothing in it is personal, and no reader looks for placeholders in a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -26,8 +26,10 @@ from numpy.typing import NDArray
 
 from afterbay.streams import columns
 from afterbay.streams.keys.sealer import Place, Sealed
-from afterbay.streams.pii import Failed, Redacted, Redactor, Span, redact_json
+from afterbay.streams.pii import Failed, Redacted, Redactor, Span
+from afterbay.streams.pii.json_text import json_cuts
 from afterbay.streams.pii.kinds import LITERAL
+from afterbay.streams.pii.redact import Cut, assemble
 
 UNTRAINABLE = "redacted_in_sink"
 """Why a row that was redacted here is not trained on."""
@@ -77,6 +79,7 @@ class _Field:
 class _Text:
     """One text that may hold something."""
 
+    row: int
     field: _Field
     at: int | None
     """Index in the list; None if the column is no list."""
@@ -90,6 +93,11 @@ class _Text:
         part = "" if self.field.part is None else f".{self.field.part}"
         return f"{self.field.column}[{self.at}]{part}"
 
+
+_Cut = tuple[_Text, list[Cut]]
+"""A text, and what to cut from it."""
+_Change = tuple[_Text, Redacted]
+"""A text, and what becomes of it."""
 
 _FIELDS: Mapping[str, tuple[_Field, ...]] = MappingProxyType(
     {
@@ -110,35 +118,23 @@ _FIELDS: Mapping[str, tuple[_Field, ...]] = MappingProxyType(
 
 def recheck(topic: str, rows: pa.Table, redactor: Redactor, sealer: Seals) -> Rechecked:
     """Search every text of `rows`; `rows` have at least the columns of an event of `topic`."""
-    suspects = _suspects(topic, rows, redactor)
-    places = sorted(suspects)
-    near = rows.take(pa.array(places, pa.int64()))
-    searched = [
-        _searched(redactor, suspects[row], prior)
-        for row, prior in zip(places, _findings(near), strict=True)
-    ]
-    failed = frozenset(row for row, s in zip(places, searched, strict=True) if s is None)
-    hits = [at for at, s in enumerate(searched) if s]
-    found = tuple(places[at] for at in hits)
-    dirty = near.take(pa.array(hits, pa.int64()))
-    changes = [(suspects[places[at]], searched[at] or ()) for at in hits]
-    redacted = _masked(_rewritten(dirty, changes, sealer)) if hits else dirty
+    texts = [text for f in _FIELDS.get(topic, ()) for text in _candidates(rows, f, redactor)]
+    earlier = _findings(rows, {text.row for text in texts})
+    searched = list(zip(texts, _searched(redactor, texts, earlier), strict=True))
+    failed = frozenset(text.row for text, cuts in searched if isinstance(cuts, Failed))
+    cut: dict[int, list[_Cut]] = defaultdict(list)
+    for text, cuts in searched:
+        if text.row not in failed and not isinstance(cuts, Failed) and _is_new(cuts):
+            cut[text.row].append((text, cuts))
+    found = tuple(sorted(row for row, of_one in cut.items() if _is_personal(of_one)))
+    dirty = rows.take(pa.array(found, pa.int64()))
+    changes = [_redacted(cut[row], earlier.get(row, ())) for row in found]
+    redacted = _masked(_rewritten(dirty, changes, sealer)) if found else dirty
     return Rechecked(found, redacted, columns.encode_rows(topic, redacted), failed)
 
 
-def _suspects(topic: str, rows: pa.Table, redactor: Redactor) -> dict[int, list[_Text]]:
-    """Texts that may hold something, by row."""
-    suspects: dict[int, list[_Text]] = defaultdict(list)
-    for field in _FIELDS.get(topic, ()):
-        for row, at, text in _candidates(rows, field, redactor):
-            suspects[row].append(_Text(field, at, text))
-    return suspects
-
-
-def _candidates(
-    rows: pa.Table, field: _Field, redactor: Redactor
-) -> Iterator[tuple[int, int | None, str]]:
-    """(row, index in the list, text) of each text of a field that may hold something."""
+def _candidates(rows: pa.Table, field: _Field, redactor: Redactor) -> Iterator[_Text]:
+    """Each text of a field that may hold something."""
     column = rows.column(field.column).combine_chunks()
     listed = pa.types.is_list(column.type)
     values = column.flatten() if listed else column
@@ -146,13 +142,13 @@ def _candidates(
     hits = np.flatnonzero(_held(values, redactor, few=field.few))
     texts = values.take(pa.array(hits)).to_pylist()
     if not listed:
-        yield from ((int(row), None, text) for row, text in zip(hits, texts, strict=True))
+        yield from (_Text(int(at), field, None, text) for at, text in zip(hits, texts, strict=True))
         return
     parents = column.value_parent_indices().to_numpy()
     starts = column.offsets.to_numpy() - column.offsets[0].as_py()
     for hit, text in zip(hits, texts, strict=True):
         row = int(parents[hit])
-        yield row, int(hit - starts[row]), text
+        yield _Text(row, field, int(hit - starts[row]), text)
 
 
 def _held(values: pa.Array, redactor: Redactor, *, few: bool) -> NDArray[np.bool_]:
@@ -167,37 +163,59 @@ def _held(values: pa.Array, redactor: Redactor, *, few: bool) -> NDArray[np.bool
     return hits
 
 
-def _findings(rows: pa.Table) -> list[list[dict[str, Any]]]:
-    """Earlier findings of each row; topics without any have no such column."""
+def _findings(rows: pa.Table, wanted: Iterable[int]) -> dict[int, Sequence[Mapping[str, Any]]]:
+    """Earlier findings of the wanted rows that have some."""
     if "pii" not in rows.column_names:
-        return [[]] * rows.num_rows
-    found: list[list[dict[str, Any]]] = rows.column("pii").to_pylist()
-    return found
+        return {}
+    lengths = pc.list_value_length(rows.column("pii")).to_numpy()
+    places = sorted(row for row in wanted if lengths[row])
+    found = rows.column("pii").take(pa.array(places, pa.int64())).to_pylist()
+    return dict(zip(places, found, strict=True))
 
 
 def _searched(
-    redactor: Redactor, texts: Sequence[_Text], findings: Sequence[Mapping[str, Any]]
-) -> list[Redacted] | None:
-    """Each text redacted; empty if nothing personal is new in any; None if one cannot be searched.
+    redactor: Redactor,
+    texts: Sequence[_Text],
+    earlier: Mapping[int, Sequence[Mapping[str, Any]]],
+) -> Iterator[list[Cut] | Failed]:
+    """What to cut from each text, earlier findings among it."""
+    priors = [
+        [_span(f) for f in earlier[text.row] if f["field"] == text.name]
+        if text.row in earlier
+        else []
+        for text in texts
+    ]
+    both = list(zip(texts, priors, strict=True))
+    plain = [(text.text, prior) for text, prior in both if not text.field.json]
+    cut = iter(redactor.cuts_many([text for text, _ in plain], [prior for _, prior in plain]))
+    for text, prior in both:
+        yield _json_cuts(redactor, text.text, prior) if text.field.json else next(cut)
 
-    Ordinals go on where the event's earlier findings end.
-    """
-    ordinal = 1 + max((f["ordinal"] for f in findings), default=-1)
-    done: list[Redacted] = []
+
+def _json_cuts(redactor: Redactor, text: str, prior: Sequence[Span]) -> list[Cut] | Failed:
     try:
-        for text in texts:
-            prior = [_span(f) for f in findings if f["field"] == text.name]
-            redacted = (
-                redact_json(redactor, text.text, prior, ordinal)
-                if text.field.json
-                else redactor.redact(text.text, prior, ordinal)
-            )
-            ordinal += len(redacted.new)
-            done.append(redacted)
-    except Exception:  # whatever a rule raises, the row must not pass
-        return None
-    personal = any(span.kind != LITERAL for redacted in done for span in redacted.new)
-    return done if personal else []
+        return json_cuts(redactor, text, prior)
+    except Exception as error:  # whatever a rule raises, the row must not pass
+        return Failed(type(error).__name__)
+
+
+def _is_new(cuts: Sequence[Cut]) -> bool:
+    return any(cut.prior is None for cut in cuts)
+
+
+def _is_personal(of_one: Sequence[_Cut]) -> bool:
+    return any(c.prior is None and c.kind != LITERAL for _, cuts in of_one for c in cuts)
+
+
+def _redacted(of_one: Sequence[_Cut], findings: Sequence[Mapping[str, Any]]) -> list[_Change]:
+    """Texts of one event, redacted; ordinals go on where its earlier findings end."""
+    ordinal = 1 + max((f["ordinal"] for f in findings), default=-1)
+    done = []
+    for text, cuts in of_one:
+        clean = assemble(text.text, cuts, ordinal)
+        ordinal += len(clean.new)
+        done.append((text, clean))
+    return done
 
 
 def _span(finding: Mapping[str, Any]) -> Span:
@@ -210,18 +228,14 @@ def _span(finding: Mapping[str, Any]) -> Span:
     )
 
 
-def _rewritten(
-    rows: pa.Table, changes: Sequence[tuple[Sequence[_Text], Sequence[Redacted]]], sealer: Seals
-) -> pa.Table:
+def _rewritten(rows: pa.Table, changes: Sequence[Sequence[_Change]], sealer: Seals) -> pa.Table:
     """`rows` with their redacted texts and all their findings."""
     values: dict[str, list[Any]] = {}
-    for row, (texts, redacted) in enumerate(changes):
-        for text, clean in zip(texts, redacted, strict=True):
-            if clean.new:
-                _put(values, rows, row, text, clean.text)
+    for row, of_one in enumerate(changes):
+        for text, clean in of_one:
+            _put(values, rows, row, text, clean.text)
     findings = [
-        _sealed(event, texts, redacted, sealer)
-        for event, (texts, redacted) in zip(_owners(rows), changes, strict=True)
+        _sealed(event, of_one, sealer) for event, of_one in zip(_owners(rows), changes, strict=True)
     ]
     return _with(rows, {**values, "pii": findings})
 
@@ -259,18 +273,16 @@ def _owners(rows: pa.Table) -> Iterator[_Owner]:
         yield _Owner(event_id, subject or f"inference:{inference_id}", findings)
 
 
-def _sealed(
-    owner: _Owner, texts: Sequence[_Text], redacted: Sequence[Redacted], sealer: Seals
-) -> list[dict[str, Any]]:
+def _sealed(owner: _Owner, of_one: Sequence[_Change], sealer: Seals) -> list[dict[str, Any]]:
     """All findings of an event: the earlier ones where they are now, then the new ones, sealed."""
-    at = {span.ordinal: span for clean in redacted for span in clean.spans if span.value is None}
+    at = {s.ordinal: s for _, clean in of_one for s in clean.spans if s.value is None}
     moved = [
         finding
         if (span := at.get(finding["ordinal"])) is None
         else finding | {"start": span.start, "end": span.end}
         for finding in owner.findings
     ]
-    for text, clean in zip(texts, redacted, strict=True):
+    for text, clean in of_one:
         name = text.name
         moved += (_finding(owner, name, span, sealer) for span in clean.new)
     return moved
