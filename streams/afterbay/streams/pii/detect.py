@@ -87,6 +87,12 @@ class Detector:
             kind.name: tuple(re.compile(gate.format_map(_FOLDED)) for gate in kind.gates)
             for kind in self._kinds
         }
+        # what some rule of a number matches: one try at a start instead of one a rule
+        self._screens = {
+            kind.name: re.compile("|".join(f"(?:{rule.pattern.pattern})" for rule in kind.rules))
+            for kind in self._kinds
+            if kind.digits
+        }
 
     @cached_property
     def prefilter(self) -> str:
@@ -118,11 +124,18 @@ class Detector:
         for kind in self._kinds:
             if kind.digits > longest or not (kind.digits or self._opens(kind, folded.text)):
                 continue
-            starts = _starts(folded.text, numbers, kind.digits) if kind.digits else None
+            starts = self._starts(kind, folded.text, numbers) if kind.digits else None
+            if starts == []:
+                continue
             for rule in kind.rules:
                 spans = _values(rule, folded.text, starts, deadline)
                 found += (Match(*folded.span(*span), kind.name) for span in spans)
         return self._settle(found) if found else found
+
+    def _starts(self, kind: Kind, text: str, numbers: list[tuple[int, int, int]]) -> list[int]:
+        """Where a value of a kind of number begins, by its patterns alone."""
+        screen = self._screens[kind.name].match
+        return [at for at in _starts(text, numbers, kind.digits) if screen(text, at)]
 
     def _opens(self, kind: Kind, text: str) -> bool:
         return any(map(_search, self._gates[kind.name], repeat(text)))
