@@ -193,9 +193,14 @@ class _View:
     """A text in which every cut is one barrier, and the way back to the text's offsets."""
 
     def __init__(self, text: str, cuts: Sequence[Cut]) -> None:
+        self.text = text
+        self._starts, self._shifts = [0], [0]
+        if cuts:
+            self._cut(text, cuts)
+
+    def _cut(self, text: str, cuts: Sequence[Cut]) -> None:
         pieces: list[str] = []
-        self._starts: list[int] = []
-        self._shifts: list[int] = []
+        self._starts, self._shifts = [], []
         at = length = 0
         for cut in (*cuts, None):
             piece = text[at : cut.start] if cut is not None else text[at:]
