@@ -19,6 +19,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
@@ -299,6 +300,8 @@ def main(environ: Mapping[str, str]) -> int:
     # a flush is a hundred thousand objects that live as long as it: looked through again and again
     # they took a fifth of the sink's time
     gc.set_threshold(100_000, 50, 100)
+    # mimalloc keeps what a flush has freed beside what polars' and delta-rs' own allocators keep
+    pa.set_memory_pool(pa.system_memory_pool())
     settings = StreamSettings.from_env(environ)
     clock, metrics = SystemClock(), Metrics(PIPELINE)
     store = KeyStore(settings.home / "keystore.sqlite")
