@@ -160,10 +160,10 @@ def _lag(bootstrap: str, folder: Path) -> Iterator[Figure]:
     ensure_topics(log, PARTITIONS)
     ingest_ours.prepare(home)
     messages = list(ingest_topic.messages(count, SEED + 1))
-    with ingest_ours.sinks(log, home, 1, {"AFTERBAY_FLUSH_S": "1"}) as pids:
+    with ingest_ours.sinks(log, home, 1, {"AFTERBAY_FLUSH_S": "1"}) as started:
         time.sleep(5)  # it has its partitions, and waits
         _steadily(log, messages)
-        lags = ingest_ours.lags(home, count, pids)
+        lags = ingest_ours.lags(home, count, started)
     for name, share in (("p50", 50), ("p99", 99)):
         yield Figure(
             name=f"lag to table {name} at {LAG_RATE:,} events/s, flush every 1 s",

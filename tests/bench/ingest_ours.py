@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
@@ -38,6 +38,8 @@ FLUSH_S = 2.0
 """A run ends with a flush that waits for its time: less than this is idle at the end."""
 _PATIENCE_S = 900.0
 
+Processes = Sequence[subprocess.Popen[bytes]]
+
 
 def run(
     log: KafkaAddress,
@@ -49,8 +51,11 @@ def run(
     """Read the whole topic, which holds `rows` events, with so many sinks."""
     prepare(home)
     begin = time.time()
-    with sinks(log, home, processes, settings or {}) as pids, watched(pids) as usage:
-        end = _wait(home, rows, pids)
+    with (
+        sinks(log, home, processes, settings or {}) as started,
+        watched(process.pid for process in started) as usage,
+    ):
+        end = _wait(home, rows, started)
     return Run(end - begin, rows, usage.cpu_s, usage.peak_bytes, home / "lake" / TABLE)
 
 
@@ -64,8 +69,8 @@ def prepare(home: Path) -> None:
 @contextmanager
 def sinks(
     log: KafkaAddress, home: Path, processes: int, settings: Mapping[str, str]
-) -> Iterator[list[int]]:
-    """Sinks that live for the block; their process ids."""
+) -> Iterator[Processes]:
+    """Sinks that live for the block."""
     environ = os.environ | {
         "AFTERBAY_HOME": str(home),
         "AFTERBAY_BOOTSTRAP": log.bootstrap,
@@ -79,7 +84,7 @@ def sinks(
             subprocess.Popen(command, env=environ, stdout=out, stderr=out) for _ in range(processes)
         ]
     try:
-        yield [process.pid for process in started]
+        yield started
         for process in started:
             process.send_signal(signal.SIGTERM)
         for process in started:
@@ -117,21 +122,21 @@ class Commits:
         return self.rows
 
 
-def _wait(home: Path, rows: int, pids: list[int]) -> float:
+def _wait(home: Path, rows: int, started: Processes) -> float:
     """When the last row had come into table and archive."""
     watched_tables = [Commits(home / "lake" / name) for name in (TABLE, ARCHIVE_TABLE)]
     deadline = time.monotonic() + _PATIENCE_S
     while min(table.look() for table in watched_tables) < rows:
-        alive = all(Path(f"/proc/{pid}/fd").exists() for pid in pids)
+        alive = all(process.poll() is None for process in started)
         if time.monotonic() > deadline or not alive:
             raise RuntimeError(f"not every row came; see {home / 'run' / 'sink.log'}")
         time.sleep(0.05)
     return max(table.at for table in watched_tables)
 
 
-def lags(home: Path, rows: int, pids: list[int]) -> NDArray[np.float64]:
+def lags(home: Path, rows: int, started: Processes) -> NDArray[np.float64]:
     """Seconds from the broker's time of each event to the commit that holds its row."""
-    _wait(home, rows, pids)
+    _wait(home, rows, started)
     commits = Commits(home / "lake" / TABLE)
     commits.look()
     found = [

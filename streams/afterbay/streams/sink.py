@@ -198,7 +198,10 @@ class Sink:
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._paused = False
         try:
-            consumer.assign(self._starts(consumer, places))
+            starts = self._starts(consumer, places)
+            consumer.assign(starts)
+            # a partition that was paused when it was revoked stays paused in the client
+            consumer.resume(starts)
             log.info("took over %d partitions", len(places))
         except AfterbayError as error:  # raised by the next step, in the agent's own hands
             self._broken = error
