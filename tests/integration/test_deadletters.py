@@ -29,8 +29,8 @@ from afterbay.streams.keys.sealer import Sealer
 from afterbay.streams.keys.store import KeyStore
 from afterbay.streams.keys.vault import VaultPublic
 from afterbay.streams.pii import Redactor
-from tests.integration.test_exactly_once import Sender, all_in, inference
-from tests.support.agents import Agents, wait_until
+from tests.support.agents import Agents, all_in, wait_until
+from tests.support.events import Sender, inference
 from tests.support.raw_records import raw_feedback
 
 TOPIC = "inference.completed.v2"

@@ -15,11 +15,11 @@ from afterbay.lakehouse.prove import prove
 from afterbay.schemas import ids
 from afterbay.streams.kafka import KafkaAddress
 from tests.integration.test_deadletters import afterbay, poison
-from tests.integration.test_exactly_once import Sender, all_in, inference
 from tests.integration.test_sink import delete_what_is_there
 from tests.integration.test_up import afterbay as typed
 from tests.integration.test_up import up
-from tests.support.agents import Agents, wait_until
+from tests.support.agents import Agents, all_in, wait_until
+from tests.support.events import Sender, inference
 
 
 @pytest.fixture

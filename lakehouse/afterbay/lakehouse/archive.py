@@ -3,7 +3,9 @@
 In:   messages of one partition in offset order, and where the partition was read up to before
 Out:  rows for the table `archive` (`rows`, `gap_row`), events again as plain values (`replay`)
 Refuses: messages that are not in offset order, or bytes for a dead one, with BadState
-Never: stores the bytes, key or headers of a message that was dead-lettered, only their hashes
+Never: stores the bytes, key or headers of a message that was dead-lettered, only their hashes; nor
+      the bytes of one in which the sink found personal data, but the redacted event and the hash
+      of what came (`_bytes_sha256`); its leaf is that of the stored bytes, as every leaf
 
 A row covers the offsets [`_offset` - `_gap_before`, `_offset`]; rows of a partition cover
 [0, next) without hole or overlap. The first append of a partition starts at 0, even if the broker
@@ -49,6 +51,8 @@ class Message:
     """Id of the event; None if it is dead and has none."""
     dead: bool = False
     """True if it went to the dead letters: its contents are not stored."""
+    came_as: bytes | None = None
+    """SHA-256 of the bytes that came, if `value` is not those: the sink redacted them."""
 
 
 def rows(source: SourcePartition, next_offset: int, messages: Sequence[Message]) -> pa.Table:
@@ -92,6 +96,18 @@ def replay(
         found = _day(table.to_pyarrow_dataset(), date, start, end, topic)
         for batch in found.to_batches(max_chunksize=1_000):
             yield from map(_replayed, batch.to_pylist())
+
+
+def redacted(lake: Lake, source: SourcePartition, start: int, end: int) -> dict[int, bytes]:
+    """Stored bytes, by offset in [start, end), of the events that the sink redacted."""
+    dataset = tables.open(lake, ARCHIVE_TABLE).to_pyarrow_dataset()
+    wanted = (pc.field("_topic") == source.topic) & (pc.field("_topic_id") == source.topic_id)
+    wanted &= (pc.field("_partition") == source.partition) & (pc.field("_kind") == EVENT)
+    wanted &= (pc.field("_offset") >= start) & (pc.field("_offset") < end)
+    wanted &= pc.field("_bytes_sha256").is_valid()
+    found = dataset.to_table(columns=["_offset", "_bytes"], filter=wanted)
+    offsets, values = (found.column(name).to_pylist() for name in ("_offset", "_bytes"))
+    return dict(zip(offsets, values, strict=True))
 
 
 def _day(dataset: Any, date: str, start: datetime, end: datetime, topic: str | None) -> pa.Table:
@@ -140,10 +156,12 @@ def _columns(source: SourcePartition, messages: Sequence[Message]) -> dict[str, 
     }
     lost = {
         name: [h[part] if m.dead else None for m, h in zip(messages, hashes, strict=True)]
-        for part, name in enumerate(("_key_sha256", "_headers_sha256", "_bytes_sha256"))
+        for part, name in enumerate(("_key_sha256", "_headers_sha256"))
     }
+    # what came and is not stored: of a dead message, and of one that the sink redacted
+    came = [h[2] if m.dead else m.came_as for m, h in zip(messages, hashes, strict=True)]
     schema = _schema()
-    lists = {**kept, **lost}
+    lists = {**kept, **lost, "_bytes_sha256": came}
     return {
         **{name: pa.array(values, schema.field(name).type) for name, values in lists.items()},
         "_topic": pa.repeat(source.topic, count),

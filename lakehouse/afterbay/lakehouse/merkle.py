@@ -35,9 +35,11 @@ def leaf_data(
 ) -> bytes:
     """The bytes a leaf hashes; `hashes` are those of key, headers and stored bytes."""
     topic = topic_id.encode()
-    numbers = (8, partition, 8, offset, 8, timestamp_ms)
-    digests = (part for digest in hashes for part in (32, digest))
-    return len(topic).to_bytes(4) + topic + _AFTER_TOPIC.pack(*numbers, *digests)
+    key, headers, stored = hashes
+    rest = _AFTER_TOPIC.pack(
+        8, partition, 8, offset, 8, timestamp_ms, 32, key, 32, headers, 32, stored
+    )
+    return len(topic).to_bytes(4) + topic + rest
 
 
 def headers_hash(headers: Iterable[Header]) -> bytes:

@@ -53,7 +53,6 @@ DEAD_REASONS = (
     "event_id",
     "event_time",
     "out_of_range",
-    "pii_found",
     "redaction_failed",
     "encode",
 )

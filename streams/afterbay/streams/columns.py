@@ -1,7 +1,8 @@
 """Decode many messages of one topic into columns, and name those that are no event.
 
 In:   message values of one topic, in any revision we ever published
-Out:  `Decoded`: event columns in the newest schema, the place of each row, the rejected ones
+Out:  `Decoded`: event columns in the newest schema, the place of each row, the rejected ones; and
+      rows as messages again (`encode_rows`)
 Refuses: as `Rejected` values, what `codec` refuses; a bad message never costs its neighbours
 Never: believes the fast decoder blindly: it ignores trailing bytes and takes invalid UTF-8, so
        every row's encoded size is compared with what came, and every text is validated
@@ -55,6 +56,19 @@ def decode(topic: str, messages: Sequence[bytes | None]) -> Decoded:
     left = np.setdiff1d(np.arange(len(messages)), np.concatenate(done) if done else [])
     exact, rejected = _by_record(topic, messages, left)
     return Decoded(*_merged([*parts, exact]), rejected)
+
+
+def encode_rows(topic: str, rows: pa.Table) -> tuple[bytes, ...]:
+    """Each row as the bytes of a message: the very bytes that `codec.encode` makes of the event.
+
+    `rows` have at least the event's own columns.
+    """
+    if rows.num_rows == 0:
+        return ()
+    schema = newest(topic)
+    (batch,) = rows.select(event_columns(topic).names).combine_chunks().to_batches()
+    bodies = pyruhvro.serialize_record_batch(batch, schema.text, 1)
+    return tuple(schema.header + body for part in bodies for body in part.to_pylist())
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -102,6 +102,9 @@ class Writer:
         self._clock = clock
         self._rows = metrics.counter("rows", "Rows written.", ("table",))
         self._dead = metrics.counter("dead", "Messages dead-lettered.", ("topic",))
+        self._redacted = metrics.counter(
+            "redacted", "Events in which personal data was found again, masked here.", ("topic",)
+        )
         self._seconds = metrics.seconds("commit", "Time of one commit.", ("table",))
         self._lake = lake
         self._ledgers: dict[str, TableLedger] = {}
@@ -119,13 +122,39 @@ class Writer:
         """
         fenced: set[SourcePartition] = set()
         taken = [
-            (s, take_in(s.held.source, s.messages, self._redactor, self._sealer)) for s in shares
+            (s, take_in(s.held.source, self._as_archived(s), self._redactor, self._sealer))
+            for s in shares
         ]
         self._sealer.commit()
+        for share, intake in taken:
+            self._alert(share.held.source, intake.redacted)
         # the archive first: what a table holds, the archive holds already
         for name in dict.fromkeys((ARCHIVE_TABLE, *TABLES.values())):
             self._write_table(name, [part for part in taken if name in part[0].held.next], fenced)
         return frozenset(fenced)
+
+    def _as_archived(self, share: Share) -> Sequence[Message]:
+        """Messages of a share; where the archive is ahead of a table, as the archive holds them.
+
+        Sealed a second time, an event that was redacted here would differ from the archived one.
+        """
+        ahead, messages = share.held.next[ARCHIVE_TABLE], share.messages
+        if not messages or messages[0].offset >= ahead:
+            return messages
+        stored = archive.redacted(self._lake, share.held.source, messages[0].offset, ahead)
+        return [replace(m, value=stored[m.offset]) if m.offset in stored else m for m in messages]
+
+    def _alert(self, source: SourcePartition, redacted: int) -> None:
+        """Say so: what the sink finds lies in clear in Kafka until its retention ends."""
+        if redacted:
+            self._redacted.labels(source.topic).inc(redacted)
+            log.warning(
+                "%s/%d: personal data in %d events, masked and sealed; Kafka holds it in clear "
+                "until its retention ends, so look at who produces to this topic",
+                source.topic,
+                source.partition,
+                redacted,
+            )
 
     def _write_table(
         self, name: str, taken: Sequence[tuple[Share, Intake]], fenced: set[SourcePartition]

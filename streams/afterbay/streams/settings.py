@@ -28,7 +28,7 @@ class StreamSettings:
     """AFTERBAY_BOOTSTRAP and AFTERBAY_TOPIC_PREFIX."""
     flush_s: float = 10.0
     """AFTERBAY_FLUSH_S: seconds between two commits of the sink."""
-    flush_bytes: int = 64 * 1024 * 1024
+    flush_bytes: int = 16 * 1024 * 1024
     """AFTERBAY_FLUSH_BYTES: bytes of messages that make the sink commit earlier."""
     session_s: float = 10.0
     """AFTERBAY_SESSION_S: a sink silent for so long loses its partitions to the others."""
@@ -53,7 +53,7 @@ class StreamSettings:
                 environ.get("AFTERBAY_TOPIC_PREFIX", ""),
             ),
             flush_s=number(environ, "AFTERBAY_FLUSH_S", 10, 0.05, 3_600),
-            flush_bytes=whole(environ, "AFTERBAY_FLUSH_BYTES", 64 * 1024 * 1024, 1, 2**31),
+            flush_bytes=whole(environ, "AFTERBAY_FLUSH_BYTES", 16 * 1024 * 1024, 1, 2**31),
             session_s=number(environ, "AFTERBAY_SESSION_S", 10, 1, 300),
             gap_s=number(environ, "AFTERBAY_GAP_S", 30, 0.1, 3_600),
             poll_s=number(environ, "AFTERBAY_POLL_S", 1, 0.01, 3_600),

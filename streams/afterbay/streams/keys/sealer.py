@@ -164,7 +164,7 @@ def open_sealed(vault: Vault, store: KeyStore, place: Place, sealed: Sealed) -> 
 def bound(*parts: str) -> bytes:
     """Parts as bytes that no other parts give: each with its length (4 B, big-endian) before it."""
     encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
+    return b"".join([len(part).to_bytes(4, "big") + part for part in encoded])
 
 
 def _of_value(place: Place, key_id: str) -> bytes:

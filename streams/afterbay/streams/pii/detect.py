@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from time import monotonic
 from typing import Protocol
 
@@ -41,6 +42,9 @@ _NUMBER = re.compile(r"[0-9](?:[ .()-]{0,2}[0-9])*+")
 _NUMBER_START = re.compile(r"[0-9]+|[+(]")
 _LETTERS_BEFORE = re.compile(r"[A-Za-z]{1,24}\Z")
 _LETTERS_THEN_DIGIT = re.compile(r"[A-Za-z]+[0-9]")
+
+
+_search = re.Pattern.search
 
 
 class DetectorTimeout(AfterbayError):
@@ -83,6 +87,12 @@ class Detector:
             kind.name: tuple(re.compile(gate.format_map(_FOLDED)) for gate in kind.gates)
             for kind in self._kinds
         }
+        # what some rule of a number matches: one try at a start instead of one a rule
+        self._screens = {
+            kind.name: re.compile("|".join(f"(?:{rule.pattern.pattern})" for rule in kind.rules))
+            for kind in self._kinds
+            if kind.digits
+        }
 
     @cached_property
     def prefilter(self) -> str:
@@ -110,17 +120,25 @@ class Detector:
         found = [Match(m.start(), m.end(), LITERAL) for m in PLACEHOLDER.finditer(text)]
         folded = fold(text)
         numbers = _numbers(folded.text)
+        longest = max((digits for _, _, digits in numbers), default=0)
         for kind in self._kinds:
-            starts = _starts(folded.text, numbers, kind.digits) if kind.digits else None
-            if starts == [] or (starts is None and not self._opens(kind, folded.text)):
+            if kind.digits > longest or not (kind.digits or self._opens(kind, folded.text)):
+                continue
+            starts = self._starts(kind, folded.text, numbers) if kind.digits else None
+            if starts == []:
                 continue
             for rule in kind.rules:
                 spans = _values(rule, folded.text, starts, deadline)
                 found += (Match(*folded.span(*span), kind.name) for span in spans)
         return self._settle(found) if found else found
 
+    def _starts(self, kind: Kind, text: str, numbers: list[tuple[int, int, int]]) -> list[int]:
+        """Where a value of a kind of number begins, by its patterns alone."""
+        screen = self._screens[kind.name].match
+        return [at for at in _starts(text, numbers, kind.digits) if screen(text, at)]
+
     def _opens(self, kind: Kind, text: str) -> bool:
-        return any(gate.search(text) for gate in self._gates[kind.name])
+        return any(map(_search, self._gates[kind.name], repeat(text)))
 
     def _settle(self, found: Iterable[Match]) -> list[Match]:
         """Same span: the first kind wins and names the others; overlap: the longest wins."""
@@ -179,7 +197,7 @@ def _tries(
 ) -> Iterator[re.Match[str]]:
     """Every match of `pattern`, overlapping ones too: after a false one a true one may begin."""
     if starts is not None:
-        yield from filter(None, (pattern.match(text, start) for start in starts))
+        yield from filter(None, map(pattern.match, repeat(text), starts))
         return
     match = pattern.search(text)
     while match is not None:

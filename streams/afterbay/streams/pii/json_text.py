@@ -44,10 +44,14 @@ def redact_json(
     redactor: Redactor, text: str, prior: Sequence[Span] = (), first_ordinal: int | None = None
 ) -> Redacted:
     """JSON `text` without personal data, still JSON; raises what the detector raises."""
+    return assemble(text, json_cuts(redactor, text, prior), first_ordinal)
+
+
+def json_cuts(redactor: Redactor, text: str, prior: Sequence[Span] = ()) -> list[Cut]:
+    """What to cut from JSON `text`, as `Redactor.cuts` for plain text."""
     if not _is_json(text):
-        return redactor.redact(text, prior, first_ordinal)
-    cuts = [cut for value in _values(text) for cut in _cuts(redactor, value, prior)]
-    return assemble(text, cuts, first_ordinal)
+        return redactor.cuts(text, prior)
+    return [cut for value in _values(text) for cut in _cuts(redactor, value, prior)]
 
 
 def attempt_json(redactor: Redactor, text: str) -> Redacted | Failed:

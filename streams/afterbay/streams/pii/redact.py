@@ -106,52 +106,101 @@ class Redactor:
 
     def redact_many(self, texts: Sequence[str]) -> list[Redacted | Failed]:
         """Each text redacted on its own; texts without a finding cost one pass over the column."""
-        held = self._detector.candidates(texts)
+        found = self.cuts_many(texts, [()] * len(texts))
         return [
-            self.attempt(text) if maybe else Redacted(text)
-            for text, maybe in zip(texts, held, strict=True)
+            cuts if isinstance(cuts, Failed) else assemble(text, cuts)
+            for text, cuts in zip(texts, found, strict=True)
         ]
 
-    def attempt(self, text: str) -> Redacted | Failed:
-        """`redact` with the detector's fault as a value."""
-        try:
-            return self.redact(text)
-        except Exception as error:  # whatever a rule raises, the text must not pass
-            return Failed(type(error).__name__)
+    def candidates(self, texts: Sequence[str]) -> list[bool]:
+        """For each text, False only if nothing can be found in it."""
+        return self._detector.candidates(texts)
 
     def cuts(self, text: str, prior: Sequence[Span] = ()) -> list[Cut]:
         """What to cut from `text`: the earlier findings and all new ones, in order."""
-        cuts = [
-            Cut(span.start, span.end, span.kind, span.also, prior=span)
-            for span in sorted(prior, key=lambda span: span.start)
-        ]
+        cuts = _kept(prior)
         for _ in range(_MAX_PASSES):
-            view = _View(text, cuts)
-            found = [
-                Cut(
-                    *view.source(match.start, match.end),
-                    match.kind,
-                    match.also,
-                    placeholder=f"[{match.kind}]",
-                )
-                for match in self._detector.find(view.text)
-            ]
+            found = self._found(_View(text, cuts))
             if not found:
                 return cuts
-            cuts = sorted([*cuts, *found], key=lambda cut: cut.start)
+            cuts = _in_order([*cuts, *found])
         raise DetectorTimeout(
             f"a text still had findings after {_MAX_PASSES} passes; quarantine it, it was made "
             "to be searched without end"
         )
 
+    def cuts_many(
+        self, texts: Sequence[str], priors: Sequence[Sequence[Span]]
+    ) -> list[list[Cut] | Failed]:
+        """`cuts` of each text, given its earlier findings; faults as values.
+
+        Pass by pass over all of them, so that the look at a column spares most texts the rules,
+        and nearly all of them the last pass, which finds nothing.
+        """
+        done: list[list[Cut] | Failed] = [_kept(prior) for prior in priors]
+        left: Sequence[int] = range(len(texts))
+        for _ in range(_MAX_PASSES):
+            left = self._pass(texts, done, left)
+            if not left:
+                return done
+        for at in left:
+            done[at] = Failed(DetectorTimeout.__name__)
+        return done
+
+    def _pass(
+        self, texts: Sequence[str], done: list[list[Cut] | Failed], left: Sequence[int]
+    ) -> list[int]:
+        """One pass over the texts at `left`, into `done`; those in which something was found."""
+        cut = ((at, cuts) for at in left if not isinstance(cuts := done[at], Failed))
+        views = [(at, cuts, _View(texts[at], cuts)) for at, cuts in cut]
+        held = self._detector.candidates([view.text for _, _, view in views])
+        again: list[int] = []
+        for (at, cuts, view), maybe in zip(views, held, strict=True):
+            if not maybe:
+                continue
+            try:
+                found = self._found(view)
+            except Exception as error:  # whatever a rule raises, the text must not pass
+                done[at] = Failed(type(error).__name__)
+                continue
+            if found:
+                done[at] = _in_order([*cuts, *found])
+                again.append(at)
+        return again
+
+    def _found(self, view: _View) -> list[Cut]:
+        return [
+            Cut(
+                *view.source(match.start, match.end),
+                match.kind,
+                match.also,
+                placeholder=f"[{match.kind}]",
+            )
+            for match in self._detector.find(view.text)
+        ]
+
+
+def _kept(prior: Iterable[Span]) -> list[Cut]:
+    """The earlier findings as cuts."""
+    return _in_order(Cut(s.start, s.end, s.kind, s.also, prior=s) for s in prior)
+
+
+def _in_order(cuts: Iterable[Cut]) -> list[Cut]:
+    return sorted(cuts, key=lambda cut: cut.start)
+
 
 class _View:
     """A text in which every cut is one barrier, and the way back to the text's offsets."""
 
-    def __init__(self, text: str, cuts: Iterable[Cut]) -> None:
+    def __init__(self, text: str, cuts: Sequence[Cut]) -> None:
+        self.text = text
+        self._starts, self._shifts = [0], [0]
+        if cuts:
+            self._cut(text, cuts)
+
+    def _cut(self, text: str, cuts: Sequence[Cut]) -> None:
         pieces: list[str] = []
-        self._starts: list[int] = []
-        self._shifts: list[int] = []
+        self._starts, self._shifts = [], []
         at = length = 0
         for cut in (*cuts, None):
             piece = text[at : cut.start] if cut is not None else text[at:]
