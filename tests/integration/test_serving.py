@@ -230,6 +230,21 @@ def test_a_snapshot_that_is_not_as_signed_is_not_served_and_said_so(place: Servi
     place.tell(damaged, "rolled_back")
 
 
+def test_a_rollback_of_the_current_snapshot_is_served_at_once(place: Serving) -> None:
+    before = bare(place.ask().id)
+    former = logged(place, before)[before].snapshot_id
+    bad = place.snapshot(9, "published", "promoted")
+
+    def served() -> str:
+        asked = bare(place.ask().id)
+        return str(logged(place, asked)[asked].snapshot_id)
+
+    wait_until("the promoted one serves", lambda: served() == bad.snapshot_id)
+    place.tell(bad, "rolled_back")
+    # every answer is given, by one or the other: nobody waits for a snapshot to be loaded again
+    wait_until("the former one serves again", lambda: served() == former)
+
+
 def test_a_killed_node_is_missed_for_less_than_three_seconds(place: Serving) -> None:
     accepted = [bare(place.ask().id) for _ in range(5)]
     place.kill("node-1")

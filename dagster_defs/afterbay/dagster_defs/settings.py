@@ -44,10 +44,10 @@ class Settings:
     gate_ess: float = 50.0
     """AFTERBAY_GATE_ESS: least effective sample size of both estimates, in held-out rows."""
     canary_split: float = 0.5
-    """AFTERBAY_CANARY_SPLIT: share of sessions that a canary takes, from 0.01 to 1."""
+    """AFTERBAY_CANARY_SPLIT: share of sessions that a canary takes, from 0.01 to 0.99."""
     canary_rewards: int = 100
     """AFTERBAY_CANARY_REWARDS: rewards of the candidate that end a canary."""
-    canary_s: float = 20.0
+    canary_s: float = 3_600.0
     """AFTERBAY_CANARY_S: seconds that end it at the latest."""
     canary_least: int = 10
     """AFTERBAY_CANARY_LEAST: an arm with fewer rewards proves nothing; the candidate goes."""
@@ -74,9 +74,9 @@ class Settings:
             gate=switch(environ, "AFTERBAY_GATE", True),
             gate_margin=number(environ, "AFTERBAY_GATE_MARGIN", -0.02, -1, 1),
             gate_ess=number(environ, "AFTERBAY_GATE_ESS", 50, 0, 10**9),
-            canary_split=number(environ, "AFTERBAY_CANARY_SPLIT", 0.5, 0.01, 1),
+            canary_split=number(environ, "AFTERBAY_CANARY_SPLIT", 0.5, 0.01, 0.99),
             canary_rewards=whole(environ, "AFTERBAY_CANARY_REWARDS", 100, 1, 10**9),
-            canary_s=number(environ, "AFTERBAY_CANARY_S", 20, 0, 10**9),
+            canary_s=number(environ, "AFTERBAY_CANARY_S", 3_600, 0, 10**9),
             canary_least=whole(environ, "AFTERBAY_CANARY_LEAST", 10, 2, 10**9),
             canary_z=number(environ, "AFTERBAY_CANARY_Z", 1.645, 0, 10),
             fresh_s=number(environ, "AFTERBAY_FRESH_S", 3_600, 1, 10**9),

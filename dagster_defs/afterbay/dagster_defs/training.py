@@ -11,6 +11,7 @@ named after the run that began it; a re-execution from the failed step keeps tha
 """
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -263,7 +264,8 @@ def _evaluate(
 
 def _estimate(numbers: Mapping[str, Any], side: str) -> Estimate:
     found = numbers[side]
-    return Estimate(snips=float(found["snips"]), ess=float(found["ess"]))
+    snips, ess = (math.nan if found[name] is None else found[name] for name in ("snips", "ess"))
+    return Estimate(snips=float(snips), ess=float(ess))
 
 
 def _checked(verdict: Gate, *, asked: bool) -> dg.AssetCheckResult:

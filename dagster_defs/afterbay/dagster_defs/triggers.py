@@ -77,7 +77,8 @@ def experience(
     cursor = Cursor.of(context.cursor)
     if _runs(context.instance, train.name, statuses=UNDER_WAY):
         return _not_yet("a training is under way", cursor)
-    new = slices.count_new(installation.lake, cursor.positions)
+    since = installation.clock.now() - timedelta(days=installation.settings.slice_days)
+    new = slices.count_new(installation.lake, cursor.positions, since)
     if new.rows < installation.settings.train_every:
         asked = installation.settings.train_every
         return _not_yet(f"{new.rows} of {asked} new experiences", cursor)
@@ -110,7 +111,8 @@ def canary(
         yield dg.SkipReason("no canary is under way")
         return
     runs = _runs(context.instance, promote.name, tags={CANARY_TAG: under_way.event_id})
-    failed = [run for run in runs if run.status == dg.DagsterRunStatus.FAILURE]
+    ended = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+    failed = [run for run in runs if run.status in ended]
     if len(failed) < len(runs):
         yield dg.SkipReason("a run judges it, or has judged it a moment ago")
     elif len(failed) >= MOST_JUDGEMENTS:

@@ -172,16 +172,18 @@ def read(lake: Lake, spec: SliceSpec) -> pa.Table:
     return _with_marks(rows, spec).to_arrow()
 
 
-def count_new(lake: Lake, after: Positions) -> NewExperience:
-    """Experience rows whose reward lies at or past `after`; a partition not named counts whole."""
+def count_new(lake: Lake, after: Positions, since: datetime) -> NewExperience:
+    """Experience rows whose reward lies at or past `after`, of answers completed from `since` on.
+
+    A partition that `after` does not name counts whole.
+    """
     ends = _positions(lake, EXPERIENCE_TABLE, "bucketer")
     rewards = {p: v for p, v in ends.items() if p.topic.startswith("reward.")}
     if all(after.get(p, 0) >= v for p, v in rewards.items()):
         return NewExperience(0, rewards)
     start = _frame({p: after.get(p, 0) for p in rewards}, "reward")
-    narrow = _scan(lake, EXPERIENCE_TABLE, None).select(
-        "reward_topic_id", "reward_partition", "reward_offset"
-    )
+    recent = _scan(lake, EXPERIENCE_TABLE, None).filter(pl.col("completed_at") >= since)
+    narrow = recent.select("reward_topic_id", "reward_partition", "reward_offset")
     joined = narrow.join(start.lazy(), on=["reward_topic_id", "reward_partition"])
     past = joined.filter(pl.col("reward_offset") >= pl.col("reward_end")).select(pl.len()).collect()
     return NewExperience(int(past.item()), rewards)

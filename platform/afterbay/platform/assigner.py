@@ -112,12 +112,18 @@ class Assigner:
 
 
 def servable(arms: ArmState, held: set[str]) -> tuple[Share, ...]:
-    """The shares of `arms` that nodes holding the digests `held` can serve; they sum to 1."""
+    """The shares of `arms` that nodes holding the digests `held` can serve; they sum to 1.
+
+    Without a current or former snapshot to serve there are none: a candidate is not given
+    everybody because what it is compared with is away.
+    """
     current = next((s for s in _currents(arms) if s.digest in held), None)
     candidate = arms.candidate
     if candidate is None or candidate.digest not in held or arms.split <= 0:
         return () if current is None else (Share(CURRENT, 1.0, current),)
-    if current is None or arms.split >= 1:
+    if current is None:
+        return ()
+    if arms.split >= 1:
         return (Share(CANDIDATE, 1.0, candidate),)
     return (
         Share(CURRENT, 1.0 - arms.split, current),

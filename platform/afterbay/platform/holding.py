@@ -74,11 +74,12 @@ class SnapshotLoader:
                 folder, self._verifier, snapshot.digest, snapshot.snapshot_id
             )
             policy = load_policy(folder)
+            _warm_up(policy)
         except BadSnapshot as error:
             raise LoadFailed(error.kind, str(error)) from None
-        except BadState as error:
-            raise LoadFailed("load", str(error)) from None
-        _warm_up(policy)
+        except Exception as error:  # whatever a snapshot does, the node keeps what it has
+            what = str(error) if isinstance(error, AfterbayError) else type(error).__name__
+            raise LoadFailed("load", f"snapshot {snapshot.snapshot_id}: {what}") from None
         return Loaded(manifest.policy, manifest.snapshot_id, manifest.digest, policy)
 
 
@@ -213,10 +214,12 @@ class Holder:
             self._held = {d: h for d, h in self._held.items() if d in wanted}
 
     def _wanted(self) -> list[Snapshot]:
-        """Current, candidate, and the newest published one, which may become either."""
+        """Current, candidate, the newest published one, which may become either, and the one that a
+        rollback of the current returns to."""
         newest = [self._arms.snapshots[name] for name in self._arms.published[-1:]]
         fresh = [s for s in newest if self._arms.standing.get(s.snapshot_id) == "published"]
-        return [*self._arms.wanted(), *fresh]
+        former = [self._arms.snapshots[name] for name in self._arms.history[-1:]]
+        return [*self._arms.wanted(), *fresh, *former]
 
     def _load(self, snapshot: Snapshot) -> None:
         start = time.perf_counter()

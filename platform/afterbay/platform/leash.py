@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
         if os.getppid() != parent:
             sys.exit(f"{command[0]}: not started, because process {parent} that asked for it ended")
-    os.execvp(command[0], command)  # noqa: S606  # the command is an argument list that we build
+    os.execvp(command[0], command)  # the command is an argument list that we build
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def _spec(
 
 def _code_server(port: int) -> tuple[str, ...]:
     return _python(
-        "dagster",
+        "afterbay.dagster_defs.serve",
         *("api", "grpc", "-h", HOST, "-p", str(port), "-m", DEFINITIONS),
         *("--location-name", LOCATION),
         # else runs are started by whatever `dagster` lies on PATH

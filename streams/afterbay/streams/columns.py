@@ -118,11 +118,22 @@ def _by_columns(topic: str, messages: Sequence[bytes | None], indices: Indices) 
 def _by_record(
     topic: str, messages: Sequence[bytes | None], indices: Indices
 ) -> tuple[Part, tuple[tuple[int, Rejected], ...]]:
-    read = [(int(i), decode_record(messages[i], topic)) for i in indices]
+    read = [(int(i), _row(messages[i], topic)) for i in indices]
     rejected = tuple((i, found) for i, found in read if isinstance(found, Rejected))
-    records = [(i, found) for i, found in read if not isinstance(found, Rejected)]
-    rows = pa.Table.from_pylist([found for _, found in records], event_columns(topic))
-    return (np.array([i for i, _ in records], dtype=np.int64), rows), rejected
+    rows = [(i, found) for i, found in read if not isinstance(found, Rejected)]
+    none = event_columns(topic).empty_table()
+    places = np.array([i for i, _ in rows], dtype=np.int64)
+    return (places, pa.concat_tables([none, *(row for _, row in rows)])), rejected
+
+
+def _row(message: bytes | None, topic: str) -> pa.Table | Rejected:
+    found = decode_record(message, topic)
+    if isinstance(found, Rejected):
+        return found
+    try:
+        return pa.Table.from_pylist([found], event_columns(topic))
+    except (pa.ArrowInvalid, OverflowError):  # Avro's writers do not hold a number to its width
+        return Rejected("out_of_range", topic, len(message or b""))
 
 
 def _merged(parts: Sequence[Part]) -> tuple[pa.Table, Indices]:

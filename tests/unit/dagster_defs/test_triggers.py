@@ -25,7 +25,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def loop(tmp_path: Path) -> SmallLoop:
-    return SmallLoop.at(tmp_path, train_every=20, gate_ess=1.0, canary_rewards=5)
+    return SmallLoop.at(tmp_path, train_every=20, gate_ess=1.0, canary_rewards=5, canary_s=20)
 
 
 def look(
@@ -209,12 +209,13 @@ def test_a_canary_is_judged_by_one_run(
     assert "a run judges it" in why(look(canary, loop, instance, None))
 
 
-def test_a_failed_judgement_is_repeated_a_few_times(
-    loop: SmallLoop, instance: dg.DagsterInstance
+@pytest.mark.parametrize("status", ["FAILURE", "CANCELED"])
+def test_a_judgement_that_came_to_nothing_is_repeated_a_few_times(
+    loop: SmallLoop, instance: dg.DagsterInstance, status: str
 ) -> None:
     canarying(loop)
     loop.clock.advance(60)
     for _ in range(MOST_JUDGEMENTS):
         assert look(canary, loop, instance, None).run_requests
-        put_run(instance, "promote", "FAILURE", **{CANARY_TAG: loop.told[-1]})
+        put_run(instance, "promote", status, **{CANARY_TAG: loop.told[-1]})
     assert "runs failed" in why(look(canary, loop, instance, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.ledger import TableLedger
 from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas import ids
+from afterbay.schemas.clock import EPOCH
 from afterbay.schemas.errors import BadState
 from tests.support.lakes import NOON, row
 
@@ -175,12 +176,14 @@ def test_sessions_are_held_out_by_their_id_alone(made: Tables) -> None:
 
 def test_new_experience_is_counted_by_reward_offsets(made: Tables) -> None:
     made.experience(inference_id())
-    first = slices.count_new(made.lake, {})
+    first = slices.count_new(made.lake, {}, EPOCH)
     made.experience(inference_id())
     made.experience(inference_id())
-    second = slices.count_new(made.lake, first.positions)
+    second = slices.count_new(made.lake, first.positions, EPOCH)
     assert (first.rows, second.rows) == (1, 2)
-    assert slices.count_new(made.lake, second.positions).rows == 0
+    assert slices.count_new(made.lake, second.positions, EPOCH).rows == 0
+    # a late reward of an answer that no slice holds any more asks for no training
+    assert slices.count_new(made.lake, {}, datetime.now(UTC) + timedelta(days=1)).rows == 0
 
 
 def test_rows_that_are_not_the_specs_are_refused(made: Tables) -> None:

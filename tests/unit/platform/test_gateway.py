@@ -170,14 +170,44 @@ def test_when_nobody_answers_nothing_is_recorded_and_the_room_is_free_again(ring
 
 def test_an_answer_that_broke_off_is_recorded_as_not_trainable(ring: Ring) -> None:
     desk = Desk(ring, ScriptedBus([[said(began=BEGAN, tokens=TOKENS[:1]), Silent]]))
-    chunks = desk.stream()
+    with pytest.raises(ApiError) as told:  # else the client would take it for the whole answer
+        desk.stream()
+    assert told.value.status == 502
     record = inference(desk)
-    assert chunks[-1]["choices"][0]["finish_reason"] == record.finish_reason == "error"
+    assert record.finish_reason == "error"
     assert (record.response, record.trainable, record.untrainable_reason) == (
         "ref",
         False,
         "interrupted",
     )
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b'"top_k":2147483648',
+        b'"top_k":4611686018427387904',
+        b'"max_tokens":99999999999',
+        b'"tool_choice":"none"',
+        b'"tools":[' + b",".join([b'{"type":"function","function":{"name":"a"}}'] * 129) + b"]",
+    ],
+)
+def test_what_no_table_or_node_can_hold_is_refused(field: bytes) -> None:
+    with pytest.raises(ApiError) as refused:
+        read_chat(CHAT[:-1] + b"," + field + b"}")
+    assert refused.value.status == 400
+
+
+def test_sampling_too_cold_for_a_float_is_greedy_and_logged_so() -> None:
+    found = read_chat(CHAT[:-1] + b',"temperature":1e-30,"top_p":1e-46}').sampling
+    assert (found.temperature, found.top_p) == (0.0, 1e-6)
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+12:00", "9999-12-31T23:59:59-12:00"])
+def test_a_time_that_utc_cannot_tell_is_refused(at: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        read_feedback(feedback_body(given_at=at))
+    assert refused.value.status == 422
 
 
 def test_the_last_bytes_of_a_stream_come_after_its_record(ring: Ring) -> None:

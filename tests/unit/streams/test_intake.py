@@ -311,3 +311,10 @@ def test_a_table_that_is_ahead_takes_only_what_it_has_not() -> None:
 def test_no_message_is_no_work() -> None:
     found, _ = take(FEEDBACK)
     assert (found.rows.num_rows, found.dead.num_rows, found.archived) == (0, 0, ())
+
+
+def test_a_number_wider_than_its_column_is_a_dead_letter_and_stops_nobody() -> None:
+    wide = Sampling(temperature=1, top_p=1, top_k=2**40, min_p=0, logprobs_mode="processed")
+    found, _ = take(INFERENCE, inference(), inference(sampling=wide), inference())
+    assert reasons(found) == {1: "out_of_range"}
+    assert found.rows.num_rows == 2

@@ -19,12 +19,16 @@ import torch
 
 from afterbay.lakehouse.positions import Positions, SourcePartition
 from afterbay.lakehouse.slices import SliceSpec
+from afterbay.schemas.errors import BadSettings
 from afterbay.schemas.topics import topic
 from afterbay.trainers.batch import Sample
 from afterbay.trainers.learner import Rewarded
 from afterbay.trainers.policy import LocalPolicy
 from afterbay.trainers.sampling import SamplingParams
 from afterbay.trainers.tokenizer import MASK_ID
+
+LEAST_TEMPERATURE = 0.1
+"""Gradients grow with 1 / temperature: below it one answer outweighs a batch."""
 
 COLUMNS = (
     "inference_id",
@@ -149,8 +153,8 @@ def _limit(row: Row, spec: SliceSpec) -> tuple[str, str] | None:
 
 def _defect(row: Row, policy: LocalPolicy) -> tuple[str, str] | None:
     """Why no policy, or not this one, can weigh the row."""
-    greedy = row["sampling"]["temperature"] == 0  # its answer had no alternative to be weighed by
-    if not row["trainable"] or greedy or not row["response_ids"] or row["prompt_ids"] is None:
+    whole = row["response_ids"] and row["prompt_ids"] is not None
+    if not row["trainable"] or not _can_weigh(row) or not whole:
         return "weigh", "untrainable"
     if row["tokenizer"] != policy.tokenizer_fingerprint:
         return "weigh", "tokenizer"
@@ -162,6 +166,14 @@ def _defect(row: Row, policy: LocalPolicy) -> tuple[str, str] | None:
         return "weigh", "altered"
     accepted = policy.accepts(tuple(row["tools"]), row["response_ids"])
     return None if accepted else ("weigh", "untrainable")
+
+
+def _can_weigh(row: Row) -> bool:
+    """False for sampling whose answers had next to no alternative, or that nobody can repeat."""
+    try:
+        return _sampling(row).temperature >= LEAST_TEMPERATURE
+    except BadSettings:
+        return False
 
 
 def _finite(row: Row, behaviour: Logged) -> bool:
@@ -182,12 +194,13 @@ def _usable(row: Row, behaviour: Logged) -> Usable:
 
 
 def _sample(row: Row) -> Sample:
-    logged = row["sampling"]
-    sampling = SamplingParams(
-        logged["temperature"], logged["top_p"], logged["top_k"], logged["min_p"]
-    )
     ids = tuple(row["prompt_ids"]), tuple(row["response_ids"])
-    return Sample(*ids, tuple(row["tools"]), sampling)
+    return Sample(*ids, tuple(row["tools"]), _sampling(row))
+
+
+def _sampling(row: Row) -> SamplingParams:
+    logged = row["sampling"]
+    return SamplingParams(logged["temperature"], logged["top_p"], logged["top_k"], logged["min_p"])
 
 
 def _recomputed(

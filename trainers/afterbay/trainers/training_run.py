@@ -89,6 +89,11 @@ def train(home: Home, order: Order, clock: Clock, tell: Callable[[str], None]) -
         )
     past = int(parent.metrics.get(UPDATES, 0))
     new = count_new(trained, _seen(parent))
+    if not new:
+        raise BadState(
+            f"slice of {order.spec.rows} rows: its parent has seen all of their rewards, and a"
+            " snapshot without updates would be its parent under another name; wait for more"
+        )
     rows = rewarded(policy, trained[-order.settings.window :])
     before = distance(policy, rows)
     gain = improve(

@@ -79,6 +79,7 @@ class DemoSettings:
         ours = {
             "AFTERBAY_PARTITIONS": "4",
             "AFTERBAY_FLUSH_S": "1",
+            "AFTERBAY_CANARY_S": "20",
             "AFTERBAY_POLICY": POLICY,
             "AFTERBAY_TRAIN_SEED": str(self.seed),
         }

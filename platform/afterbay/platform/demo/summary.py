@@ -12,6 +12,9 @@ from typing import Any
 
 from afterbay.platform.demo.recording import Measured, Recording, Span
 
+MOST_FAILED = 0.01
+"""Share of failed requests that a run may have: a node that restarts costs a few."""
+
 
 def percentile(values: Iterable[float], share: float) -> float | None:
     """The smallest value that at least `share` of all are not above; None of nothing."""
@@ -52,7 +55,7 @@ def summarise(recording: Recording) -> dict[str, Any]:
 
 def lost(recording: Recording) -> int:
     """Events that were sent and are in no table."""
-    return sum(count.sent - count.found for count in recording.events.values())
+    return sum(max(0, count.sent - count.found) for count in recording.events.values())
 
 
 def snapshots(recording: Recording) -> dict[str, int]:
@@ -93,6 +96,7 @@ def _pair(before: Measured | None, after: Measured | None, name: str) -> dict[st
 def problems(recording: Recording, least_trainings: int) -> list[str]:
     """Why this run is no success; empty if it is one."""
     missing = lost(recording)
+    failures = sum(recording.failed.values()) + sum(recording.feedback_failed.values())
     found = [
         (missing != 0, f"{missing} events lost"),
         (recording.doubled != 0, f"{recording.doubled} events doubled"),
@@ -107,6 +111,7 @@ def problems(recording: Recording, least_trainings: int) -> list[str]:
             + ", ".join(place for place, hits in recording.leak.places.items() if hits),
         ),
         (not recording.answered, "no message was answered"),
+        (failures > len(recording.answered) * MOST_FAILED, f"{failures} requests failed"),
     ]
     return [text for wrong, text in found if wrong]
 

@@ -82,7 +82,10 @@ class Chat:
         task.add_done_callback(lambda _: shown.put_nowait(None))
         while (chunk := await shown.get()) is not None:
             yield chunk
-        for chunk in (await task).closing():
+        answer = await task
+        if answer.ended is None:  # its record is kept; the client must not take it for whole
+            raise ApiError(502, "node_gone", "the node died in mid-answer; ask again")
+        for chunk in answer.closing():
             yield chunk
 
     async def finish(self, within_s: float) -> None:

@@ -8,7 +8,7 @@ Never: refuses a chat field it does not know: clients are newer than servers
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,6 +16,12 @@ import msgspec
 from afterbay.platform.gateway.errors import ApiError
 from afterbay.schemas.events import Sampling
 
+MOST_TOOLS = 128
+"""Tools of one request, as the OpenAI API has it."""
+LEAST_TEMPERATURE = 0.01
+"""Below it an answer is the greedy one: float32 cannot tell, and nothing is learned from it."""
+LEAST_TOP_P = 1e-6
+"""Below it at most one token is left anyway."""
 MAX_BODY = 1024 * 1024
 """Bytes of a request body; more is answered with 413."""
 
@@ -67,18 +73,19 @@ class ChatRequest(msgspec.Struct):
 
     model: Short
     messages: Annotated[list[ChatMessage], msgspec.Meta(min_length=1)]
-    tools: list[Tool] = []  # msgspec copies an empty default
+    tools: Annotated[list[Tool], msgspec.Meta(max_length=MOST_TOOLS)] = []  # copied by msgspec
+    tool_choice: Literal["auto", "required"] | None = None
     stream: bool = False
     stream_options: dict[str, Any] | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     min_p: Unit | None = None
     seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     n: Literal[1] | None = None
     logprobs: bool | None = None
-    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
+    max_completion_tokens: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
     user: str | None = None
     safety_identifier: str | None = None
     metadata: dict[str, Any] | None = None
@@ -100,10 +107,11 @@ class ChatRequest(msgspec.Struct):
 
     @property
     def sampling(self) -> Sampling:
-        """Sampling parameters, defaults filled in."""
+        """Sampling parameters, defaults filled in; the ones really sampled with."""
+        warm = 1.0 if self.temperature is None else self.temperature
         return Sampling(
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=1.0 if self.top_p is None else self.top_p,
+            temperature=warm if warm >= LEAST_TEMPERATURE else 0.0,
+            top_p=1.0 if self.top_p is None else max(self.top_p, LEAST_TOP_P),
             top_k=self.top_k or 0,
             min_p=self.min_p or 0.0,
             seed=self.seed,
@@ -144,6 +152,15 @@ def read_chat(body: bytes) -> ChatRequest:
         raise ApiError(400, "invalid_json", "the body is not JSON; send one JSON object") from None
 
 
+def _in_range(at: datetime) -> bool:
+    """True if `at` can be told in UTC: years 1 to 9999."""
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True
+
+
 def read_feedback(body: bytes) -> FeedbackRequest:
     """The feedback in `body`; ApiError 400 or 422 if it is none, or says nothing."""
     try:
@@ -155,6 +172,9 @@ def read_feedback(body: bytes) -> FeedbackRequest:
     if found.score is None and found.label is None and found.comment is None:
         message = "feedback without score, label and comment says nothing; give at least one"
         raise ApiError(422, "empty_feedback", message)
+    if found.given_at is not None and not _in_range(found.given_at):
+        message = "given_at lies outside the years 1 to 9999 in UTC"
+        raise ApiError(422, "invalid_feedback", message)
     return found
 
 
