@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from afterbay.lakehouse import merkle, tables
+from afterbay.lakehouse.files import whole
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import SourcePartition
 from afterbay.schemas.codec import HEADER_BYTES, MAGIC, decode_record
@@ -93,14 +94,14 @@ def replay(
     """
     table = tables.open(lake, ARCHIVE_TABLE)
     for date in _dates(table.partitions(), start, end):
-        found = _day(table.to_pyarrow_dataset(), date, start, end, topic)
+        found = _day(whole(lake, ARCHIVE_TABLE, table), date, start, end, topic)
         for batch in found.to_batches(max_chunksize=1_000):
             yield from map(_replayed, batch.to_pylist())
 
 
 def redacted(lake: Lake, source: SourcePartition, start: int, end: int) -> dict[int, bytes]:
     """Stored bytes, by offset in [start, end), of the events that the sink redacted."""
-    dataset = tables.open(lake, ARCHIVE_TABLE).to_pyarrow_dataset()
+    dataset = whole(lake, ARCHIVE_TABLE, tables.open(lake, ARCHIVE_TABLE))
     wanted = (pc.field("_topic") == source.topic) & (pc.field("_topic_id") == source.topic_id)
     wanted &= (pc.field("_partition") == source.partition) & (pc.field("_kind") == EVENT)
     wanted &= (pc.field("_offset") >= start) & (pc.field("_offset") < end)

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.archive import DEAD
-from afterbay.lakehouse.files import data_files, dataset
+from afterbay.lakehouse.files import whole
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.merkle import headers_hash
 from afterbay.schemas.errors import BadSettings
@@ -188,7 +188,4 @@ def _filter(wanted: Wanted) -> ds.Expression:
 
 
 def _dataset(lake: Lake, table: str) -> ds.Dataset:
-    # not delta-rs's own dataset: its files are Python objects, which Arrow's threads may let go of
-    # only while a short command is ending, and that aborts it (3 of 40 runs on a busy machine)
-    handle = tables.open(lake, table)
-    return dataset(lake, table, data_files(handle, tables.partition_columns(table)))
+    return whole(lake, table, tables.open(lake, table))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from afterbay.lakehouse import tables
+from afterbay.lakehouse.files import whole
 from afterbay.lakehouse.lake import Lake
 from afterbay.schemas.topics import EXPERIENCE_TABLE
 
@@ -59,7 +60,7 @@ def current(
     """
     handle = tables.open(lake, EXPERIENCE_TABLE, version)
     names = list(tables.arrow_schema(EXPERIENCE_TABLE).names if columns is None else columns)
-    found = _read(handle.to_pyarrow_dataset(), names, dates, where)
+    found = _read(whole(lake, EXPERIENCE_TABLE, handle), names, dates, where)
     keep = newest_rows(found.select(list(RANK_COLUMNS)))
     return found.take(keep).select(names)
 

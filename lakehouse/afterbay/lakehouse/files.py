@@ -1,7 +1,8 @@
 """The data files of a table version, and reading some of them.
 
 In:   a handle
-Out:  `data_files` (one row per live file, with its statistics), `dataset` over chosen files
+Out:  `data_files` (one row per live file, with its statistics), `dataset` over chosen files,
+      `whole` over all of them
 Never: lists a folder; the log alone says which files a table has
 """
 
@@ -60,6 +61,16 @@ def dataset(lake: Lake, table: str, files: Iterable[DataFile]) -> ds.Dataset:
         for file in files
     ]
     return ds.FileSystemDataset(fragments, schema, _FORMAT, filesystem)
+
+
+def whole(lake: Lake, table: str, handle: DeltaTable) -> ds.Dataset:
+    """Every row of the handle's version, pruned by the statistics in the log.
+
+    Over Arrow's own file system: delta-rs's is made of Python objects, which Arrow's threads may
+    let go of while the interpreter ends, and abort it.
+    """
+    found: ds.Dataset = handle.to_pyarrow_dataset(filesystem=lake.filesystem(table))
+    return found
 
 
 def _file(row: Mapping[str, Any], names: tuple[str, ...]) -> DataFile:

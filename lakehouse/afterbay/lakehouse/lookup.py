@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from afterbay.lakehouse import tables
+from afterbay.lakehouse.files import whole
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.repair import reading
 from afterbay.schemas.ids import date_label
@@ -29,7 +30,7 @@ def rows_by_id(
     """Rows of `table` at `version` whose inference id is in `ids` (strings, repeats allowed)."""
     wanted = ids.unique()
     handle = tables.open(lake, table, version)
-    dataset = handle.to_pyarrow_dataset()
+    dataset = whole(lake, table, handle)
     if len(wanted) == 0:
         return dataset.schema.empty_table().select(list(columns))
     with reading(lake, table):

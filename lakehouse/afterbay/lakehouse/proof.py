@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.commits import TxnLog
+from afterbay.lakehouse.files import whole
 from afterbay.lakehouse.lake import Lake
 from afterbay.lakehouse.positions import parse_txn_id
 from afterbay.lakehouse.repair import reading
@@ -57,9 +58,9 @@ class Pinned:
 
     def rows(self, columns: Sequence[str], where: ds.Expression | None = None) -> pl.DataFrame:
         """The asked columns of every row, in the table's order of files."""
-        whole = self.handle.to_pyarrow_dataset()
+        everything = whole(self.lake, self.name, self.handle)
         with reading(self.lake, self.name):
-            found = whole.to_table(columns=list(columns), filter=where)
+            found = everything.to_table(columns=list(columns), filter=where)
         return pl.DataFrame(pl.from_arrow(found))
 
     def placed(self, columns: Sequence[str]) -> pl.DataFrame:

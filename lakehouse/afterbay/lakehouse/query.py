@@ -13,6 +13,7 @@ import duckdb
 
 from afterbay.lakehouse import tables
 from afterbay.lakehouse.experience import CURRENT_SQL
+from afterbay.lakehouse.files import whole
 from afterbay.lakehouse.lake import Lake
 
 CURRENT_VIEW = "experience_current"
@@ -29,7 +30,7 @@ def connect(lake: Lake, versions: Mapping[str, int] | None = None) -> duckdb.Duc
     connection = duckdb.connect(":memory:", config=_OFFLINE)
     for name in tables.NAMES:
         handle = tables.open(lake, name, (versions or {}).get(name))
-        connection.register(name, handle.to_pyarrow_dataset())
+        connection.register(name, whole(lake, name, handle))
     # a temporary view: DuckDB lets no lasting one refer to a registered dataset
     connection.execute(f"CREATE TEMP VIEW {CURRENT_VIEW} AS {CURRENT_SQL}")
     return connection
