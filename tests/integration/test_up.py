@@ -142,6 +142,21 @@ def test_ctrl_c_stops_everything_that_runs_in_the_foreground(tmp_path: Path) -> 
     assert nothing_is_left(tmp_path)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_up_in_the_background_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        [*AFTERBAY, "up", *SMALL, "--detach", "--home", str(tmp_path)], env=environment()
+    ) as starting:
+        assert wait_until(lambda: supervisor_of(Home(tmp_path)) is not None, 60)
+        starting.send_signal(number)
+        assert starting.wait(60) == 130
+    state = read_state(Home(tmp_path))
+    assert state is None or not leftovers(state)
+    assert supervisor_of(Home(tmp_path)) is None
+
+
 def test_a_taken_gateway_port_is_named_with_the_option_that_changes_it(
     home: Path, tmp_path: Path
 ) -> None:

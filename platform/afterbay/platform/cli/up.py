@@ -134,6 +134,7 @@ def _detached(home: Home) -> State:
     if (holder := supervisor_of(home)) is not None:
         raise BadState(f"{home.path} is run by process {holder} already; `afterbay down` stops it")
     home.prepare()
+    _StopSignals()
     arguments = [argument for argument in sys.argv[1:] if argument not in {"--detach", "--json"}]
     log = home.log("supervisor")
     with log.open("ab") as out:
@@ -145,14 +146,26 @@ def _detached(home: Home) -> State:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    wait_until(
-        lambda: child.poll() is not None or _ready_state(home, child.pid) is not None,
-        _DETACHED_TIMEOUT_S,
-    )
+    try:
+        wait_until(
+            lambda: child.poll() is not None or _ready_state(home, child.pid) is not None,
+            _DETACHED_TIMEOUT_S,
+        )
+    except KeyboardInterrupt:  # it is in a session of its own: nobody else tells it
+        _end(child)
+        raise typer.Exit(130) from None
     state = _ready_state(home, child.pid)
     if state is None:
+        _end(child)
         raise Unavailable(f"`afterbay up` did not get ready:\n{_since(log, begin)}")
     return state
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Have a background `up` stop what it started, and wait for it."""
+    if child.poll() is None:
+        child.terminate()
+        child.wait()
 
 
 def _ready_state(home: Home, pid: int) -> State | None:
