@@ -120,6 +120,8 @@ def open(lake: Lake, name: str, version: int | None = None) -> DeltaTable:  # no
     try:
         table = DeltaTable(lake.uri(name), version=version, storage_options=lake.options)
     except TableNotFoundError:
+        if name not in NAMES:
+            raise BadState(f"no table is called {name}; there are {', '.join(NAMES)}") from None
         raise BadState(
             f"table {name} is not there; start `afterbay up` once, it makes every table"
         ) from None

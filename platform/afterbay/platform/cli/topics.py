@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def topics(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """Make the topics that are missing, and show all with their tables."""
+    """Make the topics that are missing (`made` by this call), and show all with their tables."""
     from afterbay.platform.broker import require
     from afterbay.schemas.topics import TOPICS
     from afterbay.streams.admin import ensure_topics, partitions_of
